@@ -228,8 +228,8 @@ def _reading(raw: RawFiles, dataset: Dataset) -> list[str]:
     """What was read, and what of it could not be compared."""
     records = dataset.declared.records
     rejected = sum(raw.rejected.values())
-    some = "" if raw.complete else ", a sample of them"
-    lines = [f"read       {counted(raw.read, records)} from {counted(raw.files, 'files')}{some}; {rejected:,} rejected"]
+    note = "" if raw.complete else ", a sample of them"
+    lines = [f"read       {counted(raw.read, records)} from {counted(raw.files, 'files')}{note}; {rejected:,} rejected"]
     for reason, count in raw.rejected.most_common():
         source, offset, detail = raw.examples[reason]
         lines.append(f"  {reason:<24} {count:>,}, such as {source} at {offset:,}: {detail}")

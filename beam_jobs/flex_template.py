@@ -44,10 +44,10 @@ def template_options(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:
     from beam_jobs.engines.checks import read_flags
 
     inputs = [arg.partition("=")[2] for arg in argv if arg.startswith("--input=")]
-    others = [arg for arg in argv if not arg.startswith("--input=")]
-    given = [pattern for value in inputs for pattern in value.split()]
-    own = ["--input", *given] if given else []
-    options = parse([*others, *own, *RUNNER], prog=prog)
+    other_args = [arg for arg in argv if not arg.startswith("--input=")]
+    patterns = [pattern for value in inputs for pattern in value.split()]
+    own = ["--input", *patterns] if patterns else []
+    options = parse([*other_args, *own, *RUNNER], prog=prog)
     flags = read_flags(options.beam_args)
     for name, value in (("template_location", flags.template_location), ("job_name", flags.job_name)):
         if value is None:

@@ -32,11 +32,17 @@ class SubmittedOptions(Options):
 def _status(options: SubmittedOptions, prog: str) -> command.Report:
     from beam_jobs.runs.finish import status
 
-    found = status(options.output)
-    job = None if found.job is None else found.job.model_dump()
-    lines = [f"job        {found.job}"] if found.job else []
-    lines += [f"run        {found.run}", f"state      {found.state}", f"next       {found.next}"]
-    data = {"path": options.output, "run": found.run, "job": job, "state": found.state, "next": found.next}
+    run_status = status(options.output)
+    job = None if run_status.job is None else run_status.job.model_dump()
+    lines = [f"job        {run_status.job}"] if run_status.job else []
+    lines += [f"run        {run_status.run}", f"state      {run_status.state}", f"next       {run_status.next}"]
+    data = {
+        "path": options.output,
+        "run": run_status.run,
+        "job": job,
+        "state": run_status.state,
+        "next": run_status.next,
+    }
     return command.Report("\n".join(lines), data, only_printed=True)
 
 

@@ -55,11 +55,11 @@ def time_of(options: BulkOptions, manifest: Predictions, began: float) -> str:
 
 def reasons(manifest: Predictions) -> Counter[str]:
     """How many records were rejected, by reason."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for count in manifest.totals if manifest.input_files else manifest.counts:
         if count.reason:
-            found[count.reason] += count.rows
-    return found
+            counts[count.reason] += count.rows
+    return counts
 
 
 def told(options: BulkOptions, manifest: Predictions, seconds: str) -> list[str]:

@@ -45,7 +45,10 @@ def summarize(output: str, manifest: Manifest, began: float | None = None) -> st
     lines += [f"  {reason:<24} {rows:>,}" for reason, rows in sorted(reasons.items(), key=lambda item: -item[1])]
     lines += [f"warning    {warning.message}" for warning in manifest.warnings]
     compared = drift_of(output, manifest)
-    lines += [f"drift      {found['second']} against {found['first']}: {found['told']}" for found in compared]
+    lines += [
+        f"drift      {comparison['second']} against {comparison['first']}: {comparison['told']}"
+        for comparison in compared
+    ]
     rate = manifest.read / manifest.seconds if manifest.seconds else 0
     lines.append(f"{_time(manifest, began)}, {rate:,.0f} {records}/s")
     lines += places(output, manifest)
@@ -69,7 +72,8 @@ def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:
 def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:
     """The comparisons without their features, which are in `drift.json`."""
     return [
-        {name: value for name, value in found.items() if name != "features"} for found in drift_of(output, manifest)
+        {name: value for name, value in comparison.items() if name != "features"}
+        for comparison in drift_of(output, manifest)
     ]
 
 
@@ -79,7 +83,7 @@ def summarize_append(output: str, outcome: Outcome, began: float) -> str:
 
     before, manifest = outcome.before, outcome.manifest
     records = records_called(manifest.format)
-    skipped = [f"skipped    {path}: known as {known}" for path, known in outcome.skipped]
+    skipped = [f"skipped    {path}: known as {known_path}" for path, known_path in outcome.skipped]
     left = [*storage.first_lines(skipped), *_left_out(outcome)]
     if manifest.run == before.run:
         return "\n".join([f"nothing to add: {output} is unchanged", *left])
@@ -171,12 +175,12 @@ def _append(options: AppendOptions, notes: Notes, began: float, *, as_json: bool
     from beam_jobs.runs.append import run_append
 
     outcome = run_append(options, report=notes)
-    told = {
+    details = {
         "added": outcome.added,
-        "skipped": [{"path": path, "known_as": known} for path, known in outcome.skipped],
+        "skipped": [{"path": path, "known_as": known_path} for path, known_path in outcome.skipped],
         "notes": notes,
     }
-    data = {**describe(options.append_to), **told} if as_json else {}
+    data = {**describe(options.append_to), **details} if as_json else {}
     return command.Report("\n".join([summarize_append(options.append_to, outcome, began), *notes.lines()]), data)
 
 

@@ -42,7 +42,7 @@ def preprocess(*, schema: Path, input: Path | Iterable[Path], output: Path, **op
     from beam_jobs.runs.job import run_job
 
     paths = [input] if isinstance(input, str | os.PathLike) else input
-    asked = _options(
+    job_options = _options(
         JobOptions,
         "preprocess",
         schema=os.fspath(schema),
@@ -50,8 +50,8 @@ def preprocess(*, schema: Path, input: Path | Iterable[Path], output: Path, **op
         output=os.fspath(output),
         **options,
     )
-    run_job(asked, configure=False)
-    return Dataset.open(asked.output, trust=asked.trust)
+    run_job(job_options, configure=False)
+    return Dataset.open(job_options.output, trust=job_options.trust)
 
 
 @own_temporary_folder()
@@ -88,10 +88,10 @@ def train(
 
     path = data_dir.path if isinstance(data_dir, Dataset) else os.fspath(data_dir)
     names = {"data_dir": path, "model_dir": os.fspath(model_dir), "model": model, "hparams": settings_of(hparams or {})}
-    asked = _options(TrainOptions, "train", **names, **options)
-    check_options(asked)
-    dataset = (data_dir if isinstance(data_dir, Dataset) else Dataset.open(path, trust=asked.trust)).opened
-    trained = run_training(dataset, planned(dataset, asked), quiet_logs(verbose=asked.verbose))
+    train_options = _options(TrainOptions, "train", **names, **options)
+    check_options(train_options)
+    dataset = (data_dir if isinstance(data_dir, Dataset) else Dataset.open(path, trust=train_options.trust)).opened
+    trained = run_training(dataset, planned(dataset, train_options), quiet_logs(verbose=train_options.verbose))
     if trained is None:
         raise UsageError("TF_CONFIG gives this process no result to return; run `millrace train` in a cluster")
     return trained
@@ -111,12 +111,12 @@ def load_model(export_dir: Path, *, trust: bool = False) -> Model:
     return Model(export_of(os.fspath(export_dir)), trust=trust)
 
 
-def _options(kind: type[Any], function: str, **given: Any) -> Any:
+def _options(kind: type[Any], function: str, **values: Any) -> Any:
     """Builds the options' dataclass from keyword arguments."""
     names = [field.name for field in dataclasses.fields(kind)]
-    for name in given:
+    for name in values:
         if name not in names:
             raise UsageError(
                 f"{function}() has no option {name!r}{did_you_mean(name, names)}\nIt has {', '.join(names)}."
             )
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

@@ -128,8 +128,8 @@ class Dataset:
         from trainer.loop.plan import plan_training
         from trainer.spec.options import TrainOptions
 
-        asked = TrainOptions(data_dir=self.path, model_dir="", batch_size=batch_size, seed=seed)
-        plan = plan_training(self.opened, asked)
+        train_options = TrainOptions(data_dir=self.path, model_dir="", batch_size=batch_size, seed=seed)
+        plan = plan_training(self.opened, train_options)
         with quiet_logs():
             from trainer.data.input_fn import ModeKeys, input_fn
             from trainer.data.input_options import input_options

@@ -63,13 +63,13 @@ def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
     features = served_features(schema)
     if not names and not rows:
         return {feature.name: [] for feature in features}
-    found = {feature.name: find_columns(feature, schema, names) for feature in features}
-    lacking = [f for f in features if found[f.name] is None and f is not schema.key]
+    labels_by_feature = {feature.name: find_columns(feature, schema, names) for feature in features}
+    lacking = [f for f in features if labels_by_feature[f.name] is None and f is not schema.key]
     if lacking:
         absent, needed = (", ".join(f.name for f in listed) for listed in (lacking, features))
         expected = "".join(f"\n{_expected(f, schema, names)}" for f in lacking[:5])
         raise UsageError(f"no column {absent}; the model needs {needed}; found {few_labels(list(names))}{expected}")
-    read = {label: column(label) for labels in found.values() for label in labels or ()}
+    read = {label: column(label) for labels in labels_by_feature.values() for label in labels or ()}
     lengths = {str(label): len(values) for label, values in read.items()}
     if len(set(lengths.values())) > 1:
         raise UsageError(f"columns of different lengths: {', '.join(f'{n} {size:,}' for n, size in lengths.items())}")
@@ -77,7 +77,7 @@ def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
         warnings.warn(note_of_undeclared(unread), stacklevel=_CALLER)
     values = {}
     for feature in features:
-        labels = found[feature.name]
+        labels = labels_by_feature[feature.name]
         if labels == (feature.name,) or (labels and feature.raw and feature.raw.width is None):
             values[feature.name] = read[labels[0]]
         elif labels:
@@ -193,11 +193,11 @@ def image_request(data: Any, schema: ImageSchema) -> Request:
             raise _unfit(element, "pair", row, "two images, each a path or bytes")
         error = ""
         for name, image in zip(names, images, strict=True):
-            found, reason = _read_image(image, name, row, schema)
-            files[name].append(found)
+            image_bytes, reason = _read_image(image, name, row, schema)
+            files[name].append(image_bytes)
             error = error or (f"{name}: {reason}" if reason else "")
         errors.append(error)
-    return Request({name: np.array(found or np.empty(0), object) for name, found in files.items()}, errors)
+    return Request({name: np.array(contents or np.empty(0), object) for name, contents in files.items()}, errors)
 
 
 def _read_image(image: Any, name: str, row: int, schema: ImageSchema) -> tuple[bytes, str]:
@@ -307,16 +307,18 @@ class Model:
         return PredictedColumns(_in_place(answers, good, request), self.classes)
 
     @staticmethod
-    def _warn(known: KnownValues, schema: Schema, inputs: Mapping[str, np.ndarray], answered: np.ndarray) -> None:
+    def _warn(
+        known_values: KnownValues, schema: Schema, inputs: Mapping[str, np.ndarray], answered: np.ndarray
+    ) -> None:
         """Warns of values that the model does not know."""
         words = {name: pa.array(values, pa.binary()) for name, values in inputs.items() if values.dtype == object}
-        unknown = known.count(words, answered)
+        unknown = known_values.count(words, answered)
         for note in notes_of(unknown, int(np.count_nonzero(answered)), schema):
             warnings.warn(note, stacklevel=3)
 
     def _run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        known = self._served.signatures[RAW].inputs
-        signature = RAW if set(known) == set(inputs) else WITHOUT_KEY
+        raw_inputs = self._served.signatures[RAW].inputs
+        signature = RAW if set(raw_inputs) == set(inputs) else WITHOUT_KEY
         with failures_as(f"{self.export_dir}: the model failed"):
             outputs = self._served.predict(inputs, signature=signature)
         rows = len(next(iter(inputs.values())))
@@ -339,12 +341,12 @@ class Model:
 def _in_place(answers: Mapping[str, np.ndarray], good: np.ndarray, request: Request) -> dict[str, np.ndarray]:
     """The answers at their rows' places, and nothing predicted for the rows that were not sent."""
     everything = spread(answers, good, len(request.errors))
-    found = {name: _as_text(everything[name]) for name in sorted(everything, key=_place)}
-    if KEY in found and request.keys is not None:  # also of the rows that were not sent
+    columns = {name: _as_text(everything[name]) for name in sorted(everything, key=_place)}
+    if KEY in columns and request.keys is not None:  # also of the rows that were not sent
         refused = {row: canonical(key) for row, key in enumerate(_as_text(request.keys)) if request.errors[row]}
-        found[KEY] = np.array([refused.get(row, key) for row, key in enumerate(found[KEY])], object)
-    said = zip(found[ERROR], request.errors, strict=True)
-    return {**found, ERROR: np.array([answered or refused for answered, refused in said], object)}
+        columns[KEY] = np.array([refused.get(row, key) for row, key in enumerate(columns[KEY])], object)
+    error_pairs = zip(columns[ERROR], request.errors, strict=True)
+    return {**columns, ERROR: np.array([answered or refused for answered, refused in error_pairs], object)}
 
 
 def _place(name: str) -> tuple[int, str]:

@@ -45,8 +45,8 @@ def explain(error: BaseException) -> str | None:
             return f"nothing answers there ({type(error).__name__}): check the network and --dataflow_endpoint"
         case GoogleAPICallError() if error.code is not None:
             status, words = http.HTTPStatus(error.code), _words(_REQUEST.sub("", error.message))
-            said = "" if words.startswith("<") else f": {words}"  # a page of HTML is of a proxy
-            return f"it answers {status.value} {status.phrase}{said}; {_TO_DO.get(status.value, _LATER)}"
+            detail = "" if words.startswith("<") else f": {words}"  # a page of HTML is of a proxy
+            return f"it answers {status.value} {status.phrase}{detail}; {_TO_DO.get(status.value, _LATER)}"
         case _:
             return None
 
@@ -74,17 +74,17 @@ class DataflowJob:
 
     def state(self) -> str:
         with _answers():
-            found = self._client("Jobs").get_job(self._named, **service_retry(ANSWER_SECONDS))
-        return str(found.current_state.name).removeprefix("JOB_STATE_")
+            job = self._client("Jobs").get_job(self._named, **service_retry(ANSWER_SECONDS))
+        return str(job.current_state.name).removeprefix("JOB_STATE_")
 
     def counters(self) -> Mapping[str, int]:
         from beam_jobs.core.workers import NAMESPACE
 
         with _answers():
-            found = self._client("Metrics").get_job_metrics(self._named, **service_retry(ANSWER_SECONDS)).metrics
+            metrics = self._client("Metrics").get_job_metrics(self._named, **service_retry(ANSWER_SECONDS)).metrics
         committed: collections.Counter[str] = collections.Counter()
         tentative: collections.Counter[str] = collections.Counter()
-        for metric in found:
+        for metric in metrics:
             if metric.name.origin == "user" and metric.name.context.get("namespace") == NAMESPACE:
                 sums = tentative if metric.name.context.get("tentative") == "true" else committed
                 sums[metric.name.name] += int(metric.scalar or 0)
@@ -99,18 +99,18 @@ class DataflowJob:
     def cancel(self) -> None:
         from google.cloud import dataflow
 
-        wanted = {"requested_state": dataflow.JobState.JOB_STATE_CANCELLED}
+        update = {"requested_state": dataflow.JobState.JOB_STATE_CANCELLED}
         with _answers():
-            self._client("Jobs").update_job({**self._named, "job": wanted}, **service_retry(ANSWER_SECONDS))
+            self._client("Jobs").update_job({**self._named, "job": update}, **service_retry(ANSWER_SECONDS))
 
     def _error_messages(self) -> list[str]:
         from google.cloud import dataflow
 
         least = dataflow.JobMessageImportance.JOB_MESSAGE_ERROR
-        asked = {**self._named, "minimum_importance": least}
+        request = {**self._named, "minimum_importance": least}
         with _answers():
-            said = list(self._client("Messages").list_job_messages(asked, **service_retry(ANSWER_SECONDS)))
-        return [m.message_text for m in sorted(said, key=lambda m: m.time) if m.message_importance == least]
+            messages = list(self._client("Messages").list_job_messages(request, **service_retry(ANSWER_SECONDS)))
+        return [m.message_text for m in sorted(messages, key=lambda m: m.time) if m.message_importance == least]
 
     @functools.cached_property
     def _named(self) -> dict[str, str | None]:
@@ -120,8 +120,8 @@ class DataflowJob:
         if job.id:
             return {**place, "job_id": job.id}
         with _answers():
-            found = self._client("Jobs").list_jobs(place, **service_retry(ANSWER_SECONDS))
-            named = [each for each in found if each.name == job.name]
+            listing = self._client("Jobs").list_jobs(place, **service_retry(ANSWER_SECONDS))
+            named = [entry for entry in listing if entry.name == job.name]
         if len(named) != 1:
             raise MillraceError(
                 f"{job}: {len(named)} jobs of this name were found in project {job.project}, region {job.region}; "

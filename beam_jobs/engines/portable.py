@@ -146,14 +146,14 @@ class PortableJob:
 
     def state(self) -> str:
         with _answers():
-            found = self._service.GetState(api.GetJobStateRequest(job_id=self.id), timeout=ANSWER_SECONDS)
-        return str(api.JobState.Enum.Name(found.state))
+            response = self._service.GetState(api.GetJobStateRequest(job_id=self.id), timeout=ANSWER_SECONDS)
+        return str(api.JobState.Enum.Name(response.state))
 
     def counters(self) -> Mapping[str, int]:
         with _answers():
-            found = self._service.GetJobMetrics(api.GetJobMetricsRequest(job_id=self.id), timeout=ANSWER_SECONDS)
+            response = self._service.GetJobMetrics(api.GetJobMetricsRequest(job_id=self.id), timeout=ANSWER_SECONDS)
         sums: collections.Counter[str] = collections.Counter()
-        for result in PortableMetrics(found).query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
+        for result in PortableMetrics(response).query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
             sums[result.key.metric.name] += result.committed or result.attempted or 0
         return sums
 
@@ -163,9 +163,9 @@ class PortableJob:
             for message in self._service.GetMessageStream(
                 api.JobMessagesRequest(job_id=self.id), timeout=ANSWER_SECONDS
             ):
-                told = message.message_response
-                if told.importance == api.JobMessage.JOB_MESSAGE_ERROR:
-                    texts.append(told.message_text)
+                job_message = message.message_response
+                if job_message.importance == api.JobMessage.JOB_MESSAGE_ERROR:
+                    texts.append(job_message.message_text)
         return texts
 
     def cancel(self) -> None:
@@ -193,8 +193,8 @@ def find(service: beam_job_api_pb2_grpc.JobServiceStub, job: JobReference) -> Po
 
 def endpoint(options: PipelineOptions) -> str | None:
     """The address of the job service, if the options name one."""
-    found = options.view_as(PortableOptions).job_endpoint
-    return None if found in (None, "", "embed") else str(found)
+    address = options.view_as(PortableOptions).job_endpoint
+    return None if address in (None, "", "embed") else str(address)
 
 
 @contextlib.contextmanager

@@ -21,11 +21,11 @@ _AT_END = re.compile(r" \[while running '.*'\]$", re.DOTALL)
 
 def raised(error: BaseException) -> MillraceError | None:
     """The MillraceError that a runner has wrapped in errors of its own; None if there is none."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, MillraceError):
-            return type(seen)(_AT_END.sub("", str(seen)))
-        seen = seen.__cause__ or seen.__context__
+    exception: BaseException | None = error
+    while exception is not None:
+        if isinstance(exception, MillraceError):
+            return type(exception)(_AT_END.sub("", str(exception)))
+        exception = exception.__cause__ or exception.__context__
     return None
 
 
@@ -35,9 +35,9 @@ def reported(texts: Sequence[str]) -> MillraceError | None:
     names = "|".join(re.escape(name) for name in sorted(classes, key=len, reverse=True))
     report = re.compile(rf"^({names}): ((?:(?!^{re.escape(_TRACEBACK)})[\s\S])*?){_STEP.pattern}", re.MULTILINE)
     for text in reversed(texts):
-        found = report.findall(text)
-        if found:
-            name, message, _ = found[-1]
+        matches = report.findall(text)
+        if matches:
+            name, message, _ = matches[-1]
             return classes[name](message)
     return None
 
@@ -50,8 +50,8 @@ def cause(texts: Sequence[str]) -> str:
     text = next((text for text in reversed(texts) if _TRACEBACK in text), None)
     if text is None:
         line = _one_line(_BUNDLE.sub("", texts[-1]) if texts else "")
-        said = f"the runner says: {line}" if line else "the runner gave no reason"
-        return f"and no worker reported an error: one may have been killed, such as for memory; {said}"
+        explanation = f"the runner says: {line}" if line else "the runner gave no reason"
+        return f"and no worker reported an error: one may have been killed, such as for memory; {explanation}"
     lines = text.rpartition(_TRACEBACK)[2].splitlines()
     first = next((i for i, line in enumerate(lines) if line.strip() and not line[0].isspace()), len(lines))
     message = "\n".join(lines[first:])

@@ -46,13 +46,16 @@ Build = Callable[[beam.Pipeline], beam.PCollection]  # adds the steps, and retur
 
 
 def submit(
-    options: RunnerOptions, given: PipelineOptions, runner: PipelineRunner, build: Callable[[beam.Pipeline], object]
+    options: RunnerOptions,
+    beam_options: PipelineOptions,
+    runner: PipelineRunner,
+    build: Callable[[beam.Pipeline], object],
 ) -> RemoteJob | None:
     """Builds the pipeline and submits it.
 
     Args:
       options: the job's.
-      given: those of Beam.
+      beam_options: those of Beam.
       runner: the runner.
       build: adds the steps to a pipeline.
 
@@ -63,7 +66,7 @@ def submit(
       MillraceError: a service does not answer or did not accept the job, or a step failed.
     """
     noted: list[PortableJob] = []
-    place = portable.endpoint(given) or f"{options.runner} on this machine"
+    place = portable.endpoint(beam_options) or f"{options.runner} on this machine"
     if isinstance(runner, PortableRunner):
 
         def note(service: object, job_id: str) -> None:
@@ -75,7 +78,7 @@ def submit(
         job = jobs.reference(options.runner, options.beam_args, "", "")
         dataflow.check_credentials(job)
         place = job.place
-    pipeline = beam.Pipeline(runner=runner, options=given)
+    pipeline = beam.Pipeline(runner=runner, options=beam_options)
     build(pipeline)
     interrupts.check()
     try:
@@ -86,7 +89,7 @@ def submit(
         if isinstance(runner, DataflowRunner):
             if not result.has_job:  # the pipeline was written to --template_location; see beam_jobs.flex_template
                 return None
-            cloud = given.view_as(GoogleCloudOptions)
+            cloud = beam_options.view_as(GoogleCloudOptions)
             place = dataflow.console(cloud.project, cloud.region, result.job_id())
             return DataflowJob(jobs.reference(options.runner, options.beam_args, result.job_id(), place))
         state = result.wait_until_finish()
@@ -113,8 +116,8 @@ def _quiet_about_empty_columns() -> Iterator[None]:
 def _refusal(error: Exception, runner: PipelineRunner, place: str) -> MillraceError | None:
     """One line about a service that did not accept the job; None for other errors."""
     if isinstance(runner, DataflowRunner):
-        said = dataflow.explain(error)
-        return None if said is None else MillraceError(f"{place}: the job was not accepted: {said}")
+        detail = dataflow.explain(error)
+        return None if detail is None else MillraceError(f"{place}: the job was not accepted: {detail}")
     if not isinstance(error, grpc.RpcError):
         return None
     details = " ".join(str(error.details() if isinstance(error, grpc.Call) else error).split())
@@ -155,18 +158,18 @@ TELEMETRY = ("TrackRecordBatchBytes", "TrackTensorRepresentations", "IncrementCo
 class LocalRunner(FnApiRunner):
     """Runs pipelines in this process, and expands some transforms in a shorter way that gives the same elements."""
 
-    def apply(self, transform: beam.PTransform, given: Any, options: PipelineOptions) -> Any:
-        """Applies a transform to `given`. Beam calls this for every transform, including nested ones."""
+    def apply(self, transform: beam.PTransform, pvalue: Any, options: PipelineOptions) -> Any:
+        """Applies a transform to `pvalue`. Beam calls this for every transform, including nested ones."""
         if transform.default_label().startswith(TELEMETRY):
-            return given
+            return pvalue
         if isinstance(transform, beam.Reshuffle) and options.view_as(DirectOptions).direct_num_workers == 1:
-            return given
+            return pvalue
         if isinstance(transform, beam.Create):
             values = beam.ParDo(Values(transform.values)).with_output_types(transform.get_output_type())
-            return given | beam.Impulse() | values
+            return pvalue | beam.Impulse() | values
         if isinstance(transform, beam.CombineGlobally) and transform.fanout:
             transform = transform.with_fanout(None)
-        return super().apply(transform, given, options)
+        return super().apply(transform, pvalue, options)
 
 
 class Values(beam.DoFn):
@@ -187,8 +190,8 @@ def pipeline_options(options: RunnerOptions) -> PipelineOptions:
     """
     unknown: list[str] = []
 
-    def look(known: argparse.ArgumentParser) -> None:
-        unknown.extend(known.parse_known_args(list(options.beam_args))[1])
+    def look(parser: argparse.ArgumentParser) -> None:
+        unknown.extend(parser.parse_known_args(list(options.beam_args))[1])
 
     try:
         PipelineOptions([]).get_all_options(add_extra_args_fn=look)  # the function is given Beam's own parser
@@ -214,8 +217,11 @@ def run(options: RunnerOptions, build: Build, *, staging: str, total: int) -> No
     Raises:
       MillraceError: a step raised it, in this process or on a worker, or the runner did not finish the pipeline.
     """
-    with _prepared(options) as (given, runner), portable.with_workers(given, runner, verbose=options.verbose):
-        job = submit(options, given, runner, build)
+    with (
+        _prepared(options) as (beam_options, runner),
+        portable.with_workers(beam_options, runner, verbose=options.verbose),
+    ):
+        job = submit(options, beam_options, runner, build)
         if job is None:
             return
         with remote_job.cancelled_on_error(job, quiet=options.quiet):
@@ -245,8 +251,8 @@ def start(options: RunnerOptions, build: Build, last: Callable[[str], None]) -> 
     def build_all(pipeline: beam.Pipeline) -> None:
         _ = build(pipeline) | "Commit" >> beam.Map(last)
 
-    with _prepared(options) as (given, runner):
-        return submit(options, given, runner, build_all)
+    with _prepared(options) as (beam_options, runner):
+        return submit(options, beam_options, runner, build_all)
 
 
 @contextlib.contextmanager
@@ -261,20 +267,20 @@ def _prepared(options: RunnerOptions) -> Iterator[tuple[PipelineOptions, Pipelin
     """
     if not options.verbose:
         quiet_beam(options.runner)
-    given, runner = pipeline_options(options), make_runner(options)
-    problems = PipelineOptionsValidator(given, runner).validate()
+    beam_options, runner = pipeline_options(options), make_runner(options)
+    problems = PipelineOptionsValidator(beam_options, runner).validate()
     if problems:
         raise UsageError(f"{options.runner}: {' '.join('; '.join(problems).split())}")
-    if not is_dataflow(options.runner) or given.view_as(WorkerOptions).sdk_container_image is not None:
-        yield given, runner
+    if not is_dataflow(options.runner) or beam_options.view_as(WorkerOptions).sdk_container_image is not None:
+        yield beam_options, runner
         return
-    setup = given.view_as(SetupOptions)
+    setup = beam_options.view_as(SetupOptions)
     with tempfile.TemporaryDirectory(prefix="millrace-package-") as folder:
         path = os.path.join(folder, archive_name())
         with open(path, "wb") as file:
             file.write(source_distribution())
         setup.extra_packages = [*(setup.extra_packages or ()), path]
-        yield given, runner
+        yield beam_options, runner
 
 
 def make_runner(options: RunnerOptions) -> PipelineRunner:

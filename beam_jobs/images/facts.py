@@ -148,9 +148,9 @@ def measured(inputs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
 def to_analyze(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatch:
     """The moments of the train split's images with a zero pixel each, which the graph needs and no statistic uses."""
     zeros = number_lists(np.zeros((len(facts), 3), np.float32))
-    found = facts_columns(facts) | {PIXEL_VALUES: zeros, key.TEXT: records.column(key.TEXT)}
+    columns = facts_columns(facts) | {PIXEL_VALUES: zeros, key.TEXT: records.column(key.TEXT)}
     train = pa.array(passthrough(records, SPLIT) == SPLITS.index("train"))
-    return pa.RecordBatch.from_pydict({name: found[name] for name in ANALYZED.names}, schema=ANALYZED).filter(train)
+    return pa.RecordBatch.from_pydict({name: columns[name] for name in ANALYZED.names}, schema=ANALYZED).filter(train)
 
 
 def adapter_config() -> TensorAdapterConfig:

@@ -34,9 +34,9 @@ from schemas.images.header import JPEG, JPEG_SCANS, PNG, RATIOS, Format
 from schemas.spec.images import ENCODED, FORMAT, FORMATS, HEIGHT, LONGEST_SIDE, WIDTH, Exact, ImageOptions
 
 
-def check(condition: tf.Tensor, *found: Any) -> tf.Operation:
-    """Fails with what was found unless the condition holds: one op, where `tf.debugging.Assert` makes a conditional."""
-    return tf.raw_ops.Assert(condition=condition, data=found)
+def check(condition: tf.Tensor, *values: Any) -> tf.Operation:
+    """Fails with the values unless the condition holds: one op, where `tf.debugging.Assert` makes a conditional."""
+    return tf.raw_ops.Assert(condition=condition, data=values)
 
 
 def target_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
@@ -185,7 +185,7 @@ class Ingest(tf.Module):
 
     def __init__(self, images: ImageOptions) -> None:
         super().__init__(name="ingest")
-        one = [tf.TensorSpec([], tf.string, name=INPUT)]
+        scalar = [tf.TensorSpec([], tf.string, name=INPUT)]
         many = [tf.TensorSpec([None], tf.string, name=INPUT)]
 
         def record(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -199,8 +199,8 @@ class Ingest(tf.Module):
         def graph(function: Callable[..., Any], inputs: list[tf.TensorSpec]) -> Any:
             return tf.function(function, input_signature=inputs, autograph=False)
 
-        self.image = graph(lambda image_bytes: canonical(image_bytes, images), one)
-        self.record = graph(record, one)
+        self.image = graph(lambda image_bytes: canonical(image_bytes, images), scalar)
+        self.record = graph(record, scalar)
         self.batch = graph(batch, many)
 
 

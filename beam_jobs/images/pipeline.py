@@ -237,7 +237,7 @@ class IngestImages(beam.DoFn):
         yield from self.parity(batch)
         if self.leakage:
             labels = batch.records.column(key.TEXT).flatten()
-            self.profile.add(batch.seen, passthrough(batch.records, SPLIT), labels)
+            self.profile.add(batch.fingerprints, passthrough(batch.records, SPLIT), labels)
         measured = facts.to_analyze(batch.records, batch.facts)
         if measured.num_rows:
             yield beam.pvalue.TaggedOutput(MOMENTS, measured)
@@ -247,8 +247,8 @@ class IngestImages(beam.DoFn):
         """The parity records: each kept file with its stored record."""
         places = passthrough(batch.records, OFFSET)
         labels = batch.records.column(key.TEXT).flatten()
-        for i, rank in enumerate(place_hash(0, places).tolist() if batch.kept else ()):
-            file = batch.kept.get(int(places[i]))
+        for i, rank in enumerate(place_hash(0, places).tolist() if batch.file_copies else ()):
+            file = batch.file_copies.get(int(places[i]))
             if file is not None:
                 features = batch.records.slice(i, 1).select(RECORDS.names)
                 stored = write_staged(self.staging, examples.record(examples.frames(encode(features)), 0))

@@ -56,19 +56,19 @@ class ImageBatch:
     """The result of ingesting some images: `read` = rows of `records` + `rejects`.
 
     records: KEYED_RECORDS. The input's key is always LISTING; the offset is the place in the listing.
-    kept: copies of some rows' files, by place, for parity records.
+    file_copies: copies of some rows' files, by place, for parity records.
     facts: what the statistics say of each row of `records`.
     contents: what each row's file holds.
-    seen: what each row leaves behind to find leakage by; nothing if it is not looked for.
+    fingerprints: what each row leaves behind to find leakage by; nothing if it is not looked for.
     """
 
     read: int
     records: pa.RecordBatch
     rejects: tuple[Reject, ...]
-    kept: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
+    file_copies: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
     facts: tuple[Facts, ...] = ()
     contents: tuple[Content, ...] = ()
-    seen: tuple[ImageFingerprint, ...] = ()
+    fingerprints: tuple[ImageFingerprint, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Stored:
     facts: Facts
     digest: int
     content: Content
-    kept: KeptFile | None = None
-    seen: ImageFingerprint | None = None
+    file_copy: KeptFile | None = None
+    fingerprint: ImageFingerprint | None = None
 
 
 def moments(pixels: np.ndarray) -> np.ndarray:
@@ -96,8 +96,8 @@ def moments(pixels: np.ndarray) -> np.ndarray:
     """
     rows, columns = pixels.reshape(len(pixels), -1), []
     for start in range(0, len(rows), 256):
-        some = rows[start : start + 256].astype(np.uint16)
-        columns.append((np.add.reduce(some, dtype=np.uint16), np.add.reduce(some * some, dtype=np.uint32)))
+        block = rows[start : start + 256].astype(np.uint16)
+        columns.append((np.add.reduce(block, dtype=np.uint16), np.add.reduce(block * block, dtype=np.uint32)))
     return np.array(columns, np.int64).reshape(len(columns), 2, -1, 3).sum((0, 2))
 
 
@@ -201,18 +201,20 @@ class ImageReader:
                 content = image_digest(data)
                 hashed = {"name": name, "folder": label}.get(self._split.by)
                 digest = content if hashed is None else image_digest(hashed.encode())
-                kept = None if self._keeper is None else self._keeper.keep(rank, data)
+                file_copy = None if self._keeper is None else self._keeper.keep(rank, data)
         except ERRORS as error:
             refusal = file.refusal(error)
             return Reject(path, place, refusal.stage, refusal.reason, None, refusal.detail, raw)
         counted, measured = (0, NO_MOMENTS) if pixels is None else (height * width, moments(pixels))
         facts = Facts(header.format, header.height, header.width, len(data), counted, measured)
-        seen = None
+        fingerprint = None
         if self._looks:
             look = NO_HASH if pixels is None else difference_hash(pixels)
-            seen = ImageFingerprint(path, int.from_bytes(content, "little"), look)
-        split_by, held = int.from_bytes(digest, "little"), (content.hex(), path)
-        return Stored(place, name, label, encoded, height, width, facts, split_by, held, kept, seen)
+            fingerprint = ImageFingerprint(path, int.from_bytes(content, "little"), look)
+        split_by, digest_and_path = int.from_bytes(digest, "little"), (content.hex(), path)
+        return Stored(
+            place, name, label, encoded, height, width, facts, split_by, digest_and_path, file_copy, fingerprint
+        )
 
     def _batch(self, rows: Sequence[Stored], rejects: Sequence[Reject]) -> ImageBatch:
         """The batch of the stored images, in order, and of the rejects."""
@@ -235,10 +237,10 @@ class ImageReader:
             read=count + len(rejects),
             records=pa.RecordBatch.from_pydict(columns, schema=KEYED_RECORDS),
             rejects=tuple(rejects),
-            kept={row.place: row.kept for row in rows if row.kept is not None},
+            file_copies={row.place: row.file_copy for row in rows if row.file_copy is not None},
             facts=tuple(row.facts for row in rows),
             contents=tuple(row.content for row in rows),
-            seen=tuple(row.seen for row in rows if row.seen is not None),
+            fingerprints=tuple(row.fingerprint for row in rows if row.fingerprint is not None),
         )
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:

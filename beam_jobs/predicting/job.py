@@ -47,13 +47,13 @@ BUNDLE_HERE, BUNDLE_ELSEWHERE = 10_000, 512  # images that a worker is given at 
 RANGE_BYTES = 8 << 20  # as `trainer.predict` reads them, so that the batches are the same
 
 
-def prune(output: str, held: Lease) -> None:
+def prune(output: str, lease: Lease) -> None:
     """Removes what killed jobs left, and runs that were replaced twice."""
     names = storage.listdir(output)
-    held.check()
+    lease.check()
     manifest = read_predictions(output)
-    kept = {manifest.run, *manifest.previous}
-    remove(output, [name for name in names if layout.RUN.fullmatch(name) and name not in kept], held)
+    runs = {manifest.run, *manifest.previous}
+    remove(output, [name for name in names if layout.RUN.fullmatch(name) and name not in runs], lease)
 
 
 PREDICTIONS = Kind("predictions", read_predictions, prune)
@@ -190,9 +190,14 @@ class BulkPrediction(CommitPredictions, abc.ABC):
         progress.expect("predicting")
 
         def build(pipeline: beam.Pipeline) -> beam.PCollection:
-            found = self.predict(pipeline, inputs, work)
+            predicted = self.predict(pipeline, inputs, work)
             return write_at_end(
-                pipeline, run.staging, inputs, found.counts, shards=found.shards, reject_files=found.reject_files
+                pipeline,
+                run.staging,
+                inputs,
+                predicted.counts,
+                shards=predicted.shards,
+                reject_files=predicted.reject_files,
             )
 
         return build
@@ -324,8 +329,8 @@ def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = s
 def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:
     """By option, the paths that a job's workers read or write."""
     names = ("model_dir", "saved_model", "output", "root")
-    found = {f"--{name}": (path,) for name in names if (path := getattr(options, name))}
-    return {**found, "--input": options.input}
+    paths = {f"--{name}": (path,) for name in names if (path := getattr(options, name))}
+    return {**paths, "--input": options.input}
 
 
 def check(options: BulkOptions) -> None:

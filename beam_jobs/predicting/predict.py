@@ -60,7 +60,7 @@ class Loaded(NamedTuple):
     """A model, and the values that it knows; None for images."""
 
     model: ServedModel
-    known: KnownValues | None
+    known_values: KnownValues | None
 
 
 _loaded: dict[tuple[str, str], Loaded] = {}  # by an export's path and the digest of its notes
@@ -82,8 +82,8 @@ def served(export: Export) -> Loaded:
                 if sha256(storage.join(folder, NOTES_PATH)) != export.sha256:
                     raise MillraceError(f"{export.path}: was replaced by another export while the job ran; start again")
                 check_files(folder, notes)  # what is loaded is what was checked
-                known = KnownValues(folder, schema) if isinstance(schema, Schema) else None
-                _loaded[key] = Loaded(ServedModel(folder, checked=True, in_callers_thread=True), known)
+                known_values = KnownValues(folder, schema) if isinstance(schema, Schema) else None
+                _loaded[key] = Loaded(ServedModel(folder, checked=True, in_callers_thread=True), known_values)
         return _loaded[key]
 
 
@@ -150,8 +150,10 @@ class PredictRows(Predict, ReadRanges):
                 yield place, decoded
 
     def process(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
-        work, form, (model, known) = self.work, self.work.form, served(self.work.export)
-        predict = RowPredictor(model, self.schema, work.classes, pass_through=work.pass_through, known_values=known)
+        work, form, (model, known_values) = self.work, self.work.form, served(self.work.export)
+        predict = RowPredictor(
+            model, self.schema, work.classes, pass_through=work.pass_through, known_values=known_values
+        )
         files = [part.file for part in group]
 
         def answer(batch: pa.RecordBatch, places: np.ndarray) -> tuple[PredictedRows, Any]:
@@ -164,11 +166,11 @@ class PredictRows(Predict, ReadRanges):
         late: list[tuple[int, Reject]] = []
         answers = map_in_order(self._pool, lambda rows: answer(*rows), batches, max_pending=2 * self._threads)
         unknown: Counter[str] = Counter()
-        for (found, places, refused, new), encoded in answers:
+        for (output_batch, places, refused, new), encoded in answers:
             unknown.update(new)
-            if found is not None:
-                first = files[int(places[0])].path, found.column(OFFSET)[0].as_py()
-                self._writer.write(encoded, found.schema, rows=found.num_rows, first=first)
+            if output_batch is not None:
+                first = files[int(places[0])].path, output_batch.column(OFFSET)[0].as_py()
+                self._writer.write(encoded, output_batch.schema, rows=output_batch.num_rows, first=first)
                 predicted += np.bincount(places, minlength=len(group))
             if refused:
                 late += refused
@@ -182,7 +184,7 @@ class PredictRows(Predict, ReadRanges):
             yield count(file_key(part.file.path), WRITTEN, PREDICTED, rows)
         for name, rows in unknown.items():
             yield beam.pvalue.TaggedOutput(COUNTS, (("", UNKNOWN, name), rows))
-        yield from self.kept
+        yield from self.reject_outputs
         yield from kept_rejects(self.staging, rejects, phase=self.phase)
 
     def batches(self, decoded: Iterator[InGroup], group: Group) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
@@ -193,14 +195,14 @@ class PredictRows(Predict, ReadRanges):
         one_file = len({part.file.path for part in group}) == 1
         for batch, places in _each(decoded) if one_file else joined(decoded, group):
             for start in range(0, batch.num_rows, self.work.batch_size):
-                some = slice(start, start + self.work.batch_size)
-                yield batch.slice(start, self.work.batch_size), places[some]
+                span = slice(start, start + self.work.batch_size)
+                yield batch.slice(start, self.work.batch_size), places[span]
 
 
 def _each(decoded: Iterator[InGroup]) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    for place, some in decoded:
-        if some.batch.num_rows:
-            yield some.batch, np.full(some.batch.num_rows, place, np.int32)
+    for place, piece in decoded:
+        if piece.batch.num_rows:
+            yield piece.batch, np.full(piece.batch.num_rows, place, np.int32)
 
 
 ITEMS_A_FILE = 10_000
@@ -276,21 +278,21 @@ class PredictImages(Predict):
         predicted = 0
         try:
             with TURN:
-                for read, found, refused, encoded in self._answers(model, items):
+                for read, output_batch, refused, encoded in self._answers(model, items):
                     rejects += refused
-                    if found is not None:
-                        place = found.column(SOURCE)[0].as_py(), found.column(OFFSET)[0].as_py()
-                        self._writer.write(encoded, found.schema, rows=found.num_rows, first=place)
-                        predicted += found.num_rows
+                    if output_batch is not None:
+                        place = output_batch.column(SOURCE)[0].as_py(), output_batch.column(OFFSET)[0].as_py()
+                        self._writer.write(encoded, output_batch.schema, rows=output_batch.num_rows, first=place)
+                        predicted += output_batch.num_rows
                     progress.add(first, read=read, done=read, rejected=len(refused))
                     self.meter.add(read=read, done=read, rejected=len(refused))
                     give_up_if_certain(self.work.limit, self.work.total)
         finally:
-            kept = list(kept_rejects(self.work.staging, rejects, phase=self.phase))
+            reject_outputs = list(kept_rejects(self.work.staging, rejects, phase=self.phase))
         yield from counted(LISTING, read=len(items), rejects=rejects)
         yield count(LISTING, WRITTEN, PREDICTED, predicted)
         yield count(LISTING, COVERED, "", len(items))
-        yield from kept
+        yield from reject_outputs
 
     def _answers(self, model: ServedModel, items: Sequence[ImageItem]) -> Iterator[_Answer]:
         read = functools.partial(read_item, images=self.schema.images)
@@ -304,7 +306,7 @@ class _Answer(NamedTuple):
     """How many items a batch has; their predictions, None where there are none; its rejects; and what to write."""
 
     read: int
-    found: pa.RecordBatch | None
+    output_batch: pa.RecordBatch | None
     rejects: Sequence[Reject]
     encoded: Any
 
@@ -316,7 +318,7 @@ def _answer(batch: list[ReadItem], *, model: ServedModel, schema: ImageSchema, w
     if not items:
         return _Answer(len(batch), None, rejects, None)
     columns = zip(*(map(plain, item.names) for item in items), strict=True)
-    found = predictions(
+    output_batch = predictions(
         sources=pa.array([plain(item.source) for item in items], pa.string()).dictionary_encode(),
         offsets=np.array([item.place for item in items], np.int64),
         keys=None,
@@ -324,4 +326,4 @@ def _answer(batch: list[ReadItem], *, model: ServedModel, schema: ImageSchema, w
         outputs=predicted.outputs,
         classes=work.classes,
     )
-    return _Answer(len(batch), found, rejects, work.form.encode(found))
+    return _Answer(len(batch), output_batch, rejects, work.form.encode(output_batch))

@@ -120,7 +120,7 @@ class InputAccount:
         if not any(at == DESCRIBED for at, _ in self.counts):
             return None
         blocks = (text.split() for at, text in self.counts if at == DIGESTED)
-        return content_digest(self.file.bytes, {int(number): found for number, found in blocks})
+        return content_digest(self.file.bytes, {int(number): block_digest for number, block_digest in blocks})
 
     def check(self) -> None:
         """Checks that every record is accounted for.
@@ -160,14 +160,14 @@ def accounts(inputs: StagedInputs, files: Iterable[CountFile]) -> Iterator[tuple
     for file in files:
         by_part_.setdefault(file.part, []).append(file)
     for part in range(inputs.parts):
-        found: dict[str, dict[tuple[str, str], int]] = {}
+        counts: dict[str, dict[tuple[str, str], int]] = {}
         for counted in by_part_.get(part, ()):
             for (source, stage, reason), rows in counted.read():
-                found.setdefault(source, {})[stage, reason] = rows
-        yield tuple(InputAccount(file, found.pop(str(file.key), {})) for file in inputs.read(part))
-        if found:
+                counts.setdefault(source, {})[stage, reason] = rows
+        yield tuple(InputAccount(file, counts.pop(str(file.key), {})) for file in inputs.read(part))
+        if counts:
             raise Unfit(
-                f"{inputs.folder}: records were counted for the key {next(iter(found))}, which no input has. "
+                f"{inputs.folder}: records were counted for the key {next(iter(counts))}, which no input has. "
                 "This is a bug; nothing was committed."
             )
 

@@ -29,13 +29,13 @@ def example(features: Mapping[str, bytes | int]) -> bytes:
     """A serialized tf.Example of one value each."""
     import tensorflow as tf
 
-    found = {
+    protos = {
         name: tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
         if isinstance(value, int)
         else tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
         for name, value in features.items()
     }
-    return tf.train.Example(features=tf.train.Features(feature=found)).SerializeToString(deterministic=True)
+    return tf.train.Example(features=tf.train.Features(feature=protos)).SerializeToString(deterministic=True)
 
 
 def framed(records: Sequence[bytes]) -> pa.LargeBinaryArray:
@@ -156,9 +156,9 @@ class Rows:
           batch: the features.
           places: of the rows, int64 `[rows, 2]`.
         """
-        found = {name: _values(array) for name, array in zip(batch.schema.names, batch.columns, strict=True)}
+        values_by_name = {name: _values(array) for name, array in zip(batch.schema.names, batch.columns, strict=True)}
         fields, columns = [], []
-        for name, values in sorted(found.items(), key=lambda item: item[0].encode()):
+        for name, values in sorted(values_by_name.items(), key=lambda item: item[0].encode()):
             if values is None:
                 return None
             fields.append((name, values.dtype.kind, values.shape[1]))
@@ -167,7 +167,7 @@ class Rows:
             fields.append((PLACE, "i", 2))
             columns.append(places)
         data = np.empty(batch.num_rows, row_type(tuple(fields)))
-        if not data.itemsize or len(found) < batch.num_columns:
+        if not data.itemsize or len(values_by_name) < batch.num_columns:
             return None
         for i, values in enumerate(columns):
             data[str(i)] = values
@@ -230,8 +230,8 @@ class Rows:
             return sealed(_frames(columns))
         parts = []
         for rows in groups:
-            some = self.take(rows).data
-            alike = [Column(c.name, some[str(i)], c.sizes[rows[:1]]) for i, c in enumerate(columns)]
+            group_data = self.take(rows).data
+            alike = [Column(c.name, group_data[str(i)], c.sizes[rows[:1]]) for i, c in enumerate(columns)]
             parts.append(sealed(_frames(alike)))
         places = np.empty(len(self), np.int64)
         places[np.concatenate(groups)] = np.arange(len(self))
@@ -312,14 +312,14 @@ def _alike(sizes: np.ndarray) -> list[np.ndarray] | None:
         return [np.arange(len(sizes))]
     if varied.shape[1] <= _EXACT:
         group = varied @ (_SIZES ** np.arange(varied.shape[1]))
-        found = np.flatnonzero(np.bincount(group))
+        group_ids = np.flatnonzero(np.bincount(group))
     else:
         weights = np.random.default_rng(0).integers(0, 2**63, varied.shape[1], np.uint64)
         group = varied.astype(np.uint64) @ weights
-        found = np.unique(group)
-    if len(found) > LAYOUTS:
+        group_ids = np.unique(group)
+    if len(group_ids) > LAYOUTS:
         return None
-    groups = [np.flatnonzero(group == i) for i in found]
+    groups = [np.flatnonzero(group == i) for i in group_ids]
     # Rows with different sizes but equal hashes are practically impossible, but would corrupt records silently.
     return groups if all((varied[rows] == varied[rows[:1]]).all() for rows in groups) else None
 

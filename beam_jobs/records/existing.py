@@ -130,8 +130,8 @@ def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None) 
             folders.create(layout.join(run_dir, layout.contents_name(number)), b"".join(waiting))
             number, waiting, size = number + 1, [], 0
 
-    for some in (old, new):
-        for data in some:
+    for contents in (old, new):
+        for data in contents:
             waiting.append(data)
             size += len(data)
             if size >= FILE_BYTES:

@@ -170,9 +170,9 @@ class FragmentTable:
 def _read_slice(path: str, start: int, into: np.ndarray) -> None:
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
-        found = file.readinto(into.view(np.uint8).data)
-    if found != into.nbytes:
-        raise OSError(f"{path}: {found} bytes at {start}, expected {into.nbytes}: the fragment is truncated")
+        byte_count = file.readinto(into.view(np.uint8).data)
+    if byte_count != into.nbytes:
+        raise OSError(f"{path}: {byte_count} bytes at {start}, expected {into.nbytes}: the fragment is truncated")
 
 
 def merge_buckets(table: FragmentTable, *, seed: int) -> Iterator[Records]:

@@ -79,12 +79,12 @@ class Result:
     @functools.cached_property
     def _totals(self) -> collections.Counter[tuple[str, str]]:
         """By stage and reason, over all inputs."""
-        found: collections.Counter[tuple[str, str]] = collections.Counter()
+        totals: collections.Counter[tuple[str, str]] = collections.Counter()
         for file in self.count_files:
             for (_, stage, reason), n in file.read():
                 if stage not in (DESCRIBED, DIGESTED):
-                    found[stage, reason] += n
-        return found
+                    totals[stage, reason] += n
+        return totals
 
 
 # Fields of a result that are files with what is known of them, and their classes.
@@ -152,16 +152,16 @@ def write_result(
 
     files = shards, count_files, reject_files, late_rejects, parity_files
     account: dict[str, Any] = {
-        **dict(zip((*_FILES, "parity_files"), ([*map(dataclasses.asdict, some)] for some in files), strict=True)),
+        **dict(zip((*_FILES, "parity_files"), ([*map(dataclasses.asdict, entries)] for entries in files), strict=True)),
         "parity_raw": places(raw),
         "parity_transformed": places(transformed),
         "content_files": list(content_files),
         "statistics": None,
         "leakage": next(map(json.loads, leakage), None),
     }
-    for some in statistics:
+    for data in statistics:
         account["statistics"] = layout.join(path.rpartition("/")[0], f"statistics-{uuid.uuid4().hex}.arrow")
-        storage.write_bytes(account["statistics"], some)
+        storage.write_bytes(account["statistics"], data)
     storage.write_bytes(path, json.dumps(account).encode())
     return path
 
@@ -219,6 +219,6 @@ def write_at_end(
       **parts: the other arguments of `write_result`.
     """
     summed = counts | "AllCounts" >> beam.Flatten() | "Counts" >> WriteCounts(inputs, staging)
-    given = {name: beam.pvalue.AsList(part) for name, part in {**parts, "count_files": summed}.items()}
+    side_inputs = {name: beam.pvalue.AsList(part) for name, part in {**parts, "count_files": summed}.items()}
     path = layout.join(staging, RESULT)
-    return pipeline | "Finally" >> beam.Create([path]) | "WriteResult" >> beam.Map(write_result, **given)
+    return pipeline | "Finally" >> beam.Create([path]) | "WriteResult" >> beam.Map(write_result, **side_inputs)

@@ -155,7 +155,7 @@ class AssignShards(beam.DoFn):
     def process(self, encoded: Encoded) -> Iterator[tuple[int, Any]]:
         buckets = self.options.plan.draw(encoded.splits, encoded.file, encoded.offset)
         self.waiting.append((buckets, frames(encoded.records)))
-        if sum(some.nbytes for _, some in self.waiting) >= self.collect:
+        if sum(records.nbytes for _, records in self.waiting) >= self.collect:
             yield from self.pieces()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
@@ -164,7 +164,7 @@ class AssignShards(beam.DoFn):
     def pieces(self) -> Iterator[tuple[int, Any]]:
         """What waits, by bucket."""
         if self.waiting:
-            collected = pa.concat_arrays([some for _, some in self.waiting])
+            collected = pa.concat_arrays([records for _, records in self.waiting])
             buckets = np.concatenate([buckets for buckets, _ in self.waiting])
             self.waiting = []
             yield from self.carrier.send(pieces_by_bucket(collected, buckets))

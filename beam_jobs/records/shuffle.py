@@ -55,9 +55,9 @@ def pieces_by_bucket(frames: pa.LargeBinaryArray, buckets: np.ndarray) -> Iterat
     bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(order)]
     for start, stop in itertools.pairwise(bounds):
         if stop > start:
-            some = taken.slice(start, stop - start)
-            lengths = examples.lengths(some).astype(np.int32)
-            yield int(ordered[start]), Piece(lengths, bytes(examples.joined(some)))
+            records = taken.slice(start, stop - start)
+            lengths = examples.lengths(records).astype(np.int32)
+            yield int(ordered[start]), Piece(lengths, bytes(examples.joined(records)))
 
 
 class ShuffledGroup:
@@ -102,28 +102,28 @@ class ShuffledGroup:
         """Sends the records that are held to the files."""
         if self._files is None:
             self._files = _Files(self._folder.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
-        held, self._held = self._held, []
-        if held:
-            frames = pa.concat_arrays([piece.records for piece in held])
+        pieces, self._held = self._held, []
+        if pieces:
+            frames = pa.concat_arrays([piece.records for piece in pieces])
             for number, piece in pieces_by_bucket(frames, rng.integers(0, FANOUT, len(frames))):
                 self._files.add(number, piece)
 
     def chunks(self) -> Iterator[pa.LargeBinaryArray]:
         """The framed records in random order, some at a time."""
         if self._files is None:
-            held, self._held = self._held, []
-            yield from self._permuted(held)
+            pieces, self._held = self._held, []
+            yield from self._permuted(pieces)
             return
         for number in range(FANOUT):
             with ShuffledGroup((*self._seed, 1 + number), budget=self._budget, chunk=self._chunk) as part:
                 part.read(self._files.pieces(number, self._chunk))
                 yield from part.chunks()
 
-    def _permuted(self, held: list[Piece]) -> Iterator[pa.LargeBinaryArray]:
-        if not held:
+    def _permuted(self, pieces: list[Piece]) -> Iterator[pa.LargeBinaryArray]:
+        if not pieces:
             return
-        frames = pa.concat_arrays([piece.records for piece in held])
-        held.clear()
+        frames = pa.concat_arrays([piece.records for piece in pieces])
+        pieces.clear()
         order = np.random.default_rng([*self._seed, 0]).permutation(len(frames))
         for start, stop, _ in spans(examples.lengths(frames)[order], self._chunk):
             yield frames.take(pa.array(order[start:stop]))
@@ -212,8 +212,8 @@ class ByFile:
             index = 4 * rows
             with storage.wrap_errors(path), storage.open_read(path) as file:
                 file.seek(start)
-                found = file.read(index + size)
-            if len(found) != index + size:
+                data = file.read(index + size)
+            if len(data) != index + size:
                 expected = f"{index + size:,} bytes from {start:,} on"
-                raise MillraceError(f"{path}: expected {expected}, found {len(found):,}: the file is truncated")
-            yield Piece(np.frombuffer(found, np.int32, rows), found[index:])
+                raise MillraceError(f"{path}: expected {expected}, found {len(data):,}: the file is truncated")
+            yield Piece(np.frombuffer(data, np.int32, rows), data[index:])

@@ -161,7 +161,7 @@ class ReadRanges(beam.DoFn):
 
     phase: str
     caches: bool  # whether it writes the cache
-    kept: list[beam.pvalue.TaggedOutput]  # for REJECTS: those of the last group
+    reject_outputs: list[beam.pvalue.TaggedOutput]  # for REJECTS: those of the last group
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class ReadRanges(beam.DoFn):
 
     def decode(self, group: Group) -> Iterator[InGroup]:
         """The group's batches, during a turn. Its rejects are on disk when this ends, also after an error."""
-        self.kept = []
+        self.reject_outputs = []
         rejects: list[Reject] = []
         piece = group[0].file.path, group[0].start
         shortest = max(1, min(part.file.min_record_bytes for part in group))
@@ -212,7 +212,7 @@ class ReadRanges(beam.DoFn):
             progress.add(piece, done=size, consumed=size - consumed)
             self.meter.add(done=size)
         finally:
-            self.kept += kept_rejects(self.staging, rejects, phase=self.phase)
+            self.reject_outputs += kept_rejects(self.staging, rejects, phase=self.phase)
 
     def read(self, group: Group) -> Iterator[InGroup]:
         """The group's records, decoded now or before."""
@@ -322,7 +322,7 @@ class ReadForTransform(ReadRanges):
         yield from tally.counted()
         if self.digests:
             yield from tally.digested()
-        yield from self.kept
+        yield from self.reject_outputs
 
 
 class CollectProfiles(beam.DoFn):
@@ -338,5 +338,5 @@ class CollectProfiles(beam.DoFn):
         schema, units, collected = self.args
         rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
         places = ((file_key(reject.source), reject.offset) for reject in rejects)
-        for tag, found in found_in(collect_profiles(schema, folder, units, collected, places)):
-            yield beam.pvalue.TaggedOutput(tag, found)
+        for tag, profile in found_in(collect_profiles(schema, folder, units, collected, places)):
+            yield beam.pvalue.TaggedOutput(tag, profile)

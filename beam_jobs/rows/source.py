@@ -193,11 +193,11 @@ class CorrectedRows(RowSource):
 
     Attributes:
         corrected: the rows, by file and offset.
-        known: how the files are laid out.
+        known_inputs: how the files are laid out.
     """
 
     corrected: tuple[Chosen, ...] = ()
-    known: Mapping[str, KnownInput] = dataclasses.field(default_factory=dict)
+    known_inputs: Mapping[str, KnownInput] = dataclasses.field(default_factory=dict)
 
     def stage(self, folder: str) -> StagedInputs:
         files = (InputFile(file.key, file.path, 0, "") for file in self.listing)
@@ -213,7 +213,7 @@ class CorrectedRows(RowSource):
         """The records, sorted by file and offset, in parts of one file each."""
         form = row_format(self.schema)
         for path, of_file in itertools.groupby(self.corrected, key=lambda record: record.was.source):
-            records, entry = list(of_file), self.known[path]
+            records, entry = list(of_file), self.known_inputs[path]
             file = form.file_from_manifest(path, self.schema, encoding=entry.encoding, header=entry.header)
             for i in range(0, len(records), RECORDS_AT_ONCE):
                 part = records[i : i + RECORDS_AT_ONCE]
@@ -252,4 +252,4 @@ def correct_rows(
     listing = storage.Listing((path, storage.FileStat(size, "")) for path, size in sizes.items())
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
     split_bytes = dict.fromkeys(schema.split_names, 1)
-    return CorrectedRows(schema, text, listing, (), split_bytes, 0, 1.0, corrected=corrected, known=inputs)
+    return CorrectedRows(schema, text, listing, (), split_bytes, 0, 1.0, corrected=corrected, known_inputs=inputs)

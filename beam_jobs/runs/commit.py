@@ -62,9 +62,9 @@ def place_rejects(
 
     for data in () if onto is None else files_of(onto, layout.REJECTS):
         left = [r for r in read_rejects(data) if (r.source, r.offset) not in gone] if gone else ()
-        kept = _lines(left) if gone else data
-        if kept:
-            folders.create(next(names), kept)
+        content = _lines(left) if gone else data
+        if content:
+            folders.create(next(names), content)
     storage.for_each(run_dir, place, [(next(names), file) for file in result.reject_files])
     if late:
         folders.create(next(names), _lines(late))

@@ -86,12 +86,12 @@ def read_corrections(patterns: Sequence[str]) -> list[Correction]:
     Raises:
       UsageError: a file or a line cannot be read; it is named.
     """
-    found = []
+    corrections = []
     for path in storage.expand(patterns):
         for number, line in enumerate(storage.read_bytes(path).split(b"\n"), start=1):
             if line.strip():
-                found.append(_correction(line, f"{path}:{number}"))
-    return found
+                corrections.append(_correction(line, f"{path}:{number}"))
+    return corrections
 
 
 def _correction(line: bytes, place: str) -> Correction:
@@ -103,10 +103,10 @@ def _correction(line: bytes, place: str) -> Correction:
         raise UsageError(f"{place}: is not JSON: {error}; expected a line of rejects-*.jsonl") from error
     if not isinstance(row, dict):
         raise UsageError(f"{place}: found {str(row)[:40]!r}; expected an object, as in rejects-*.jsonl")
-    for name, kind, told in (("source", str, "a path"), ("offset", int, "a whole number")):
+    for name, kind, expected in (("source", str, "a path"), ("offset", int, "a whole number")):
         if type(row.get(name)) is not kind:
             raise UsageError(
-                f"{place}: {name} is {row.get(name, 'missing')!r}; expected {told}, as it was in the reject"
+                f"{place}: {name} is {row.get(name, 'missing')!r}; expected {expected}, as it was in the reject"
             )
     if ("raw" in row) == ("raw_base64" in row):
         both = "both raw and raw_base64" if "raw" in row else "neither raw nor raw_base64"

@@ -132,13 +132,13 @@ def _number(value: float) -> str:
 
 def shown_records(places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], bytes]:
     """The beginnings of raw records by path and offset; without those of files that are gone, or not as they stand."""
-    found = {}
+    records = {}
     for path, offset in places[:RECORDS]:
         with contextlib.suppress(OSError, MillraceError), storage.open_read(path) as file:
             if file.read(2) not in _ENCODED:
                 file.seek(offset)
-                found[path, offset] = file.read(data_report.SHOWN_BYTES).split(b"\n")[0].rstrip(b"\r")
-    return found
+                records[path, offset] = file.read(data_report.SHOWN_BYTES).split(b"\n")[0].rstrip(b"\r")
+    return records
 
 
 _ENCODED = {b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff"}  # gzip, UTF-16: offsets are of what is decoded

@@ -155,7 +155,7 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
 
     try:
         other = open_dataset(options.transform_from, trust=options.trust)
-        found = OtherTransform.of(other)
+        transform = OtherTransform.of(other)
     except MillraceError as error:
         raise UsageError(f"--transform_from {error}") from error
     problem = source.incompatibility(other)
@@ -164,19 +164,19 @@ def open_transform(options: JobOptions, source: Source) -> OtherTransform | None
             f"--transform_from {options.transform_from}: {problem}; its transform cannot be used with "
             f"{options.schema}. Its own schema is {layout.join(other.run_dir, layout.SCHEMA_YAML)}."
         )
-    return found
+    return transform
 
 
-def load_preprocessing(given: str | None) -> PreprocessingFn | None:
+def load_preprocessing(reference: str | None) -> PreprocessingFn | None:
     """The user's preprocessing_fn; None if none is given.
 
     Raises:
       UsageError: it cannot be imported.
     """
-    if given is None:
+    if reference is None:
         return None
-    module, _, name = given.partition(":")
+    module, _, name = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"--preprocessing_fn {given}: {error}") from error
+        raise UsageError(f"--preprocessing_fn {reference}: {error}") from error

@@ -56,30 +56,30 @@ def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> 
     def digest(path: str) -> str:
         return digest_file(path, size=files[path].size, version=files[path].version)
 
-    known: dict[str, str] = {}
+    known_paths: dict[str, str] = {}
     changed: list[str] = []
     for part in read_inputs(base.path, base.manifest):
         for old in part.inputs:
             if old.path in files:
                 same_size = files[old.path].size == old.bytes
                 if same_size and (old.digest is None or digest(old.path) == old.digest):  # an empty file has none
-                    known[old.path] = old.path
+                    known_paths[old.path] = old.path
                 else:
                     changed.append(old.path)
             for path in by_size.get(old.bytes, ()):
                 if path != old.path and digest(path) == old.digest:
-                    known.setdefault(path, old.path)
+                    known_paths.setdefault(path, old.path)
     _refuse_changed(base, changed)
     for paths in by_size.values():
         first: dict[str, str] = {}  # of new files with the same content
         for path in sorted(paths) if len(paths) > 1 else ():
-            if path not in known and first.setdefault(digest(path), path) != path:
-                known[path] = first[digest(path)]
-    _refuse_known(base, known, skip_known=skip_known)
-    rest = (file for path, file in files.items() if path not in known)
+            if path not in known_paths and first.setdefault(digest(path), path) != path:
+                known_paths[path] = first[digest(path)]
+    _refuse_known(base, known_paths, skip_known=skip_known)
+    rest = (file for path, file in files.items() if path not in known_paths)
     return New(
         storage.Listing((file.path, storage.FileStat(file.size, file.version)) for file in rest),
-        tuple(sorted(known.items())),
+        tuple(sorted(known_paths.items())),
     )
 
 
@@ -92,9 +92,9 @@ def _refuse_changed(base: Dataset, paths: Sequence[str]) -> None:
         )
 
 
-def _refuse_known(base: Dataset, known: Mapping[str, str], *, skip_known: bool) -> None:
-    if known and not skip_known:
-        named = [path if path == old else f"{path} (as {old})" for path, old in sorted(known.items())]
+def _refuse_known(base: Dataset, known_paths: Mapping[str, str], *, skip_known: bool) -> None:
+    if known_paths and not skip_known:
+        named = [path if path == old else f"{path} (as {old})" for path, old in sorted(known_paths.items())]
         raise UsageError(
             f"{few(named)}: holds what is in {base.path} already, so its records would be in it twice. Give "
             "--skip_known to leave such files out."
@@ -118,13 +118,13 @@ def choose_new_images(base: Dataset, source: ImageSource, *, skip_known: bool) -
     for path, digest in digests.items():
         if digest is not None:
             by_digest.setdefault(digest, []).append(path)
-    known: dict[str, str] = {}
+    known_paths: dict[str, str] = {}
     changed: list[str] = []
     for digest, path in contents_of(base):
         if path in digests and digests[path] != digest:
             changed.append(path)
         for same in by_digest.get(digest, ()):
-            known[same] = path if path == same else known.get(same, path)
+            known_paths[same] = path if path == same else known_paths.get(same, path)
     _refuse_changed(base, changed)
     rejected = sorted({source for source, _ in rejects_of(base) if source in digests})
     if rejected and not skip_known:
@@ -132,9 +132,9 @@ def choose_new_images(base: Dataset, source: ImageSource, *, skip_known: bool) -
             f"{few(rejected)}: rejected by {base.path} before. If it is mended, replay its line of rejects-*.jsonl "
             "(--replay); --skip_known leaves such files out."
         )
-    known |= {path: path for path in rejected}
-    _refuse_known(base, known, skip_known=skip_known)
-    return New(_without(source, known), tuple(sorted(known.items())))
+    known_paths |= {path: path for path in rejected}
+    _refuse_known(base, known_paths, skip_known=skip_known)
+    return New(_without(source, known_paths), tuple(sorted(known_paths.items())))
 
 
 def _digest(path: str) -> str | None:
@@ -144,17 +144,17 @@ def _digest(path: str) -> str | None:
         return None  # it will be a reject
 
 
-def _without(source: ImageSource, known: Collection[str]) -> ImageSource | None:
+def _without(source: ImageSource, known_paths: Collection[str]) -> ImageSource | None:
     """The source without some images; None if there are no others."""
-    if not known:
+    if not known_paths:
         return source
     files = source.listed.files
     if isinstance(files, ImageListing):
-        keep = [i for i, path in enumerate(files.paths) if path not in known]
+        keep = [i for i, path in enumerate(files.paths) if path not in known_paths]
         columns = {name: tuple(getattr(files, name)[i] for i in keep) for name in ("paths", "names", "labels")}
         listed = image_list(dataclasses.replace(files, **columns))
     else:
-        rest = (file for file in files if file.path not in known)
+        rest = (file for file in files if file.path not in known_paths)
         listed = image_list(storage.Listing((file.path, storage.FileStat(file.size, file.version)) for file in rest))
     if not listed.images:
         return None

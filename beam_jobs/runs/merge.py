@@ -39,7 +39,7 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
         raise MillraceError(
             f"{rows:,} records in the shards, {written:,} counted. This is a bug; nothing was committed."
         )
-    kept = tuple(warning for warning in base.warnings if warning.code not in OF_ADDED)
+    base_warnings = tuple(warning for warning in base.warnings if warning.code not in OF_ADDED)
     return added.model_copy(
         update={
             "classes": base.classes,
@@ -50,7 +50,7 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
             "transform_from": base.transform_from or base.run,
             "preprocessing_fn": base.preprocessing_fn,
             # What was warned of when the transform was measured, and what is to be said of the records added last.
-            "warnings": base.warnings if tried else (*kept, *added.warnings),
+            "warnings": base.warnings if tried else (*base_warnings, *added.warnings),
             "appended": base.appended if tried else (*base.appended, added.run),
             "replayed": base.replayed + (added.written if tried else 0),
             "previous_files": base.files,
@@ -127,8 +127,8 @@ def _counted(part: InputPart, counts: Iterable[Count], less: Iterable[Count]) ->
       MillraceError: a record is unaccounted for.
     """
     rows: collections.Counter[Count] = collections.Counter()
-    for sign, some in ((1, counts), (-1, less)):
-        for count in some:
+    for sign, terms in ((1, counts), (-1, less)):
+        for count in terms:
             rows[count.model_copy(update={"rows": 0})] += sign * count.rows
     by_input: collections.Counter[tuple[str, str]] = collections.Counter()
     for kind, n in rows.items():

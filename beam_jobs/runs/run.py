@@ -62,10 +62,10 @@ class Kind(Generic[M_co]):
     read: Callable[[str], M_co]
     prune: Callable[[str, Lease], object]
 
-    def clear(self, output: str, held: Lease) -> None:
+    def clear(self, output: str, run_lease: Lease) -> None:
         """Prunes. Failure is only a warning: what was written is complete without this."""
         try:
-            self.prune(output, held)
+            self.prune(output, run_lease)
         except (MillraceError, KeyboardInterrupt) as error:
             why = str(error) or "interrupted"
             print(
@@ -124,24 +124,29 @@ def keep_failed(output: str, run_id: str, error: BaseException, raw_bytes: RawBy
     """
     folder, staging = layout.join(output, layout.FAILED, run_id), layout.join(output, run_id, layout.STAGING)
     reasons: collections.Counter[str] = collections.Counter()
-    seen: set[tuple[str, int]] = set()  # a record is rejected by both passes, and again by a retried bundle
+    places: set[tuple[str, int]] = set()  # a record is rejected by both passes, and again by a retried bundle
     first: Reject | None = None
     lost = 0
     for i, (rejects, has_raw) in enumerate(_rejects_in(staging, raw_bytes)):
-        new = [reject for reject in rejects if (reject.source, reject.offset) not in seen]
-        seen.update((reject.source, reject.offset) for reject in new)
+        new = [reject for reject in rejects if (reject.source, reject.offset) not in places]
+        places.update((reject.source, reject.offset) for reject in new)
         reasons.update(reject.reason for reject in new)
         first = first or next(iter(new), None)
         lost += 0 if has_raw else len(new)
         if new:
             lines = "".join(f"{reject.to_json()}\n" for reject in new)
             folders.create(layout.join(folder, layout.rejects_name(i)), lines.encode())
-    told = "" if first is None else _about_rejects(folder, first, reasons, error, lost=lost)
+    reject_note = "" if first is None else _about_rejects(folder, first, reasons, error, lost=lost)
     if first is not None or always:
         message = str(error) or type(error).__name__
-        summary = {"run": run_id, "error": message, "rejected": dict(reasons.most_common()), "message": message + told}
+        summary = {
+            "run": run_id,
+            "error": message,
+            "rejected": dict(reasons.most_common()),
+            "message": message + reject_note,
+        }
         folders.create(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
-    return told
+    return reject_note
 
 
 def _about_rejects(
@@ -284,8 +289,8 @@ def new_run(output: str, *, break_lease: bool = False) -> Iterator[NewRun]:
       LeaseError: another process, or a job on a cluster that goes on, holds the lease.
     """
     run_id = layout.new_run_id()
-    with lease.hold(output, run=run_id, has_ended=has_ended, break_lease=break_lease) as held:
-        run = NewRun(output, run_id, held, folders.look(layout.join(output, layout.MANIFEST)))
+    with lease.hold(output, run=run_id, has_ended=has_ended, break_lease=break_lease) as run_lease:
+        run = NewRun(output, run_id, run_lease, folders.look(layout.join(output, layout.MANIFEST)))
         try:
             yield run
         finally:

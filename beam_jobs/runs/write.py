@@ -144,13 +144,13 @@ def plan_shards(options: JobOptions, source: Source, staging: str, temp_dir: str
 
     shares = source.shares()
     shard_bytes = options.shard_size_mb * 2**20
-    wanted = options.num_shards
-    if wanted is None and not options.is_local:  # a cluster's shuffle has to know about how many there will be
-        wanted = max(4, round(source.estimated_bytes * shares["train"] / shard_bytes))
+    num_shards = options.num_shards
+    if num_shards is None and not options.is_local:  # a cluster's shuffle has to know about how many there will be
+        num_shards = max(4, round(source.estimated_bytes * shares["train"] / shard_bytes))
     plan = plan_shuffle(
         shares,
         estimated_bytes=source.estimated_bytes,
-        num_shards=wanted,
+        num_shards=num_shards,
         shard_bytes=shard_bytes,
         seed=options.seed,
         one_bucket_each=not options.is_local,

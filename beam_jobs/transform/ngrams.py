@@ -45,20 +45,20 @@ class Ngrams:
         """In how many texts each n-gram occurs, and the number of texts as that of `ALL_ROWS`."""
         values = self.unique.values
         distinct = tf.size(values, tf.int64)
-        held = tf.unique(self.texts * distinct + self.unique.rows).y % tf.maximum(distinct, 1)
-        counts = tf.math.unsorted_segment_sum(tf.ones_like(held), held, distinct)
-        return UniqueValues(tf.concat([values, [ALL_ROWS]], 0), held, tf.concat([counts, [self.rows]], 0))
+        ngram_ids = tf.unique(self.texts * distinct + self.unique.rows).y % tf.maximum(distinct, 1)
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(ngram_ids), ngram_ids, distinct)
+        return UniqueValues(tf.concat([values, [ALL_ROWS]], 0), ngram_ids, tf.concat([counts, [self.rows]], 0))
 
 
 def ngrams_of(feature: Text, x: tf.Tensor) -> Ngrams:
     """The n-grams of texts, string `[batch]`, in the case that they are to be in."""
     rows = tf.size(x, tf.int64)
-    found = tf.zeros([0], tf.string)
+    ngrams = tf.zeros([0], tf.string)
     texts = places = tf.zeros([0], tf.int64)
     if feature.ngrams is not None:
         words = _split(tf.strings.regex_replace(x, _BETWEEN_WORDS, " "))
-        found, ends = _windows(words.values, _ends(words.indices[:, 0], rows), feature.ngrams, separator=" ")
-        texts, places = _owners(ends), tf.range(tf.size(found, tf.int64))
+        ngrams, ends = _windows(words.values, _ends(words.indices[:, 0], rows), feature.ngrams, separator=" ")
+        texts, places = _owners(ends), tf.range(tf.size(ngrams, tf.int64))
     if feature.characters is not None:
         words = _split(x)
         distinct = UniqueValues.of(words.values)
@@ -74,9 +74,9 @@ def ngrams_of(feature: Text, x: tf.Tensor) -> Ngrams:
         first, last = tf.gather(ends, distinct.rows), tf.gather(ends, distinct.rows + 1)
         spans = tf.raw_ops.RaggedRange(starts=first, limits=last, deltas=tf.ones([], tf.int64), Tsplits=tf.int64)
         texts = tf.concat([texts, tf.gather(words.indices[:, 0], _owners(spans.rt_nested_splits))], 0)
-        places = tf.concat([places, tf.size(found, tf.int64) + spans.rt_dense_values], 0)
-        found = tf.concat([found, tf.strings.join([CHARACTERS, grams])], 0)
-    unique = UniqueValues.of(found)
+        places = tf.concat([places, tf.size(ngrams, tf.int64) + spans.rt_dense_values], 0)
+        ngrams = tf.concat([ngrams, tf.strings.join([CHARACTERS, grams])], 0)
+    unique = UniqueValues.of(ngrams)
     return Ngrams(dataclasses.replace(unique, rows=tf.gather(unique.rows, places)), texts, rows)
 
 
@@ -84,7 +84,7 @@ def transform_ngrams(feature: Text, x: Ngrams, vocabulary: tuple[tf.Tensor, tf.T
     """See `weighted`. `vocabulary`: the paths of its words, and of how many rows hold each."""
     words, rows = vocabulary
     ids = apply_vocabulary(x.unique, words, oov_buckets=0)
-    return weighted(feature, x, ids, lambda known: rows_with(known, rows))
+    return weighted(feature, x, ids, lambda known_ids: rows_with(known_ids, rows))
 
 
 def weighted(
@@ -105,15 +105,15 @@ def weighted(
     keys, _, counts = tf.unique_with_counts(tf.boolean_mask(ngrams.texts * words + ids, ids >= 0))
     order = tf.argsort(keys)
     keys = tf.gather(keys, order)
-    texts, known = keys // words, keys % words
-    held, rows = (tf.cast(1 + count, tf.float64) for count in rows_with(known))
-    weights = tf.cast(tf.gather(counts, order), tf.float64) * (1 + tf.math.log(rows / held))
+    texts, known_ids = keys // words, keys % words
+    row_counts, rows = (tf.cast(1 + count, tf.float64) for count in rows_with(known_ids))
+    weights = tf.cast(tf.gather(counts, order), tf.float64) * (1 + tf.math.log(rows / row_counts))
     lengths = tf.sqrt(tf.math.unsorted_segment_sum(weights**2, texts, ngrams.rows))
     places = tf.range(tf.size(keys, tf.int64)) - tf.searchsorted(texts, texts, out_type=tf.int64)
     shape = tf.stack([ngrams.rows, 1 + tf.reduce_max(tf.concat([places, [-1]], 0))])
     indices = tf.stack([texts, places], axis=1)
     return {
-        feature.name: tf.SparseTensor(indices, known + 1, shape),
+        feature.name: tf.SparseTensor(indices, known_ids + 1, shape),
         feature.weights_name: tf.SparseTensor(indices, tf.cast(weights / tf.gather(lengths, texts), tf.float32), shape),
     }
 
@@ -126,7 +126,7 @@ def _windows(
     parts: tf.Tensor, ends: tf.Tensor, lengths: tuple[int, int], *, separator: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The n-grams of rows of strings, and where those of each row begin; `ends`, likewise, of `parts`."""
-    found = tf.raw_ops.StringNGrams(
+    windows = tf.raw_ops.StringNGrams(
         data=parts,
         data_splits=ends,
         separator=separator,
@@ -136,7 +136,7 @@ def _windows(
         pad_width=0,
         preserve_short_sequences=False,
     )
-    return found.ngrams, found.ngrams_splits
+    return windows.ngrams, windows.ngrams_splits
 
 
 def _ends(owners: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

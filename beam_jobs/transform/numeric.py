@@ -70,24 +70,24 @@ def transform_numbers(features: Sequence[Numeric], x: tf.Tensor) -> dict[str, An
     columns = [feature for feature in features for _ in places[feature.name]]  # the feature of each column
     absent, x = tf.math.is_nan(x), _clipped(columns, x)
     numbers = [f.missing if isinstance(f.missing, float) else math.nan for f in columns]
-    given = x if all(map(math.isnan, numbers)) else tf.where(absent, tf.constant(numbers, tf.float32), x)
-    filled = _filled_by_measurements(columns, given)
+    defaulted = x if all(map(math.isnan, numbers)) else tf.where(absent, tf.constant(numbers, tf.float32), x)
+    filled = _filled_by_measurements(columns, defaulted)
     groups: dict[tuple[str, bool], list[Numeric]] = {}
     for feature in features:
         groups.setdefault((repr(feature.transform), feature.missing == "median"), []).append(feature)
     outputs: dict[str, Any] = {}
     for alike in groups.values():
         chosen = [i for f in alike for i in places[f.name]]
-        some = [_columns(values, chosen) for values in (x, given, filled)]
+        tensors = [_columns(values, chosen) for values in (x, defaulted, filled)]
         if isinstance(alike[0].transform, Bucketize):
-            outputs |= _bucketized(alike, alike[0].transform, *some[1:])
+            outputs |= _bucketized(alike, alike[0].transform, *tensors[1:])
         else:
-            outputs |= apart(_scaled([columns[i] for i in chosen], *some), [f.raw for f in alike])
+            outputs |= apart(_scaled([columns[i] for i in chosen], *tensors), [f.raw for f in alike])
     indicators = [f for f in features if f.indicator]
     if indicators:
         chosen = [i for f in indicators for i in places[f.name]]
-        found = apart(_columns(tf.cast(absent, tf.float32), chosen), [f.raw for f in indicators])
-        outputs |= {f.indicator_name: found[f.name] for f in indicators}
+        flags = apart(_columns(tf.cast(absent, tf.float32), chosen), [f.raw for f in indicators])
+        outputs |= {f.indicator_name: flags[f.name] for f in indicators}
     return outputs
 
 
@@ -142,23 +142,23 @@ def _filled_by_measurements(columns: Sequence[Numeric], x: tf.Tensor) -> tf.Tens
     return tf.where(tf.math.is_nan(x), fills, x) if by_mean or by_median else x
 
 
-def _scaled(columns: Sequence[Numeric], x: tf.Tensor, given: tf.Tensor, filled: tf.Tensor) -> tf.Tensor:
+def _scaled(columns: Sequence[Numeric], x: tf.Tensor, defaulted: tf.Tensor, filled: tf.Tensor) -> tf.Tensor:
     """Columns that are scaled alike.
 
     Args:
       columns: the feature of each.
       x: as read, of which `min_max` takes the least and the greatest values.
-      given: with the schema's numbers for missing values, which `z_score` measures, too.
+      defaulted: with the schema's numbers for missing values, which `z_score` measures, too.
       filled: with all replacements, which is what is scaled.
     """
     match columns[0].transform:
         case "z_score" if columns[0].missing == "median":
-            mean = tf.cast(_mean(given), tf.float32)
-            variance = tft.var(tf.cast(given, tf.float64), reduce_instance_dims=False, name="var")
+            mean = tf.cast(_mean(defaulted), tf.float32)
+            variance = tft.var(tf.cast(defaulted, tf.float64), reduce_instance_dims=False, name="var")
             deviation = tf.cast(tf.sqrt(variance), tf.float32)
             return (filled - mean) / tf.where(deviation > 0, deviation, 1.0)
         case "z_score":
-            z = tf.cast(tft.scale_to_z_score(tf.cast(given, tf.float64), elementwise=True), tf.float32)
+            z = tf.cast(tft.scale_to_z_score(tf.cast(defaulted, tf.float64), elementwise=True), tf.float32)
             means = [feature.missing == "mean" for feature in columns]
             return tf.where(tf.math.is_nan(z) & tf.constant(means), 0.0, z) if any(means) else z
         case "min_max":
@@ -176,7 +176,7 @@ def _scaled(columns: Sequence[Numeric], x: tf.Tensor, given: tf.Tensor, filled: 
 
 
 def _bucketized(
-    features: Sequence[Numeric], transform: Bucketize, given: tf.Tensor, filled: tf.Tensor
+    features: Sequence[Numeric], transform: Bucketize, defaulted: tf.Tensor, filled: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     """The buckets of features that are bucketized alike.
 
@@ -186,16 +186,16 @@ def _bucketized(
     if isinstance(transform.bucketize, tuple):
         boundaries = tf.constant([transform.bucketize], tf.float32)
         return {name: tft.apply_buckets(x, boundaries) for name, x in values.items()}
-    boundaries = iter(tf.split(_merged(_quantiles(given, transform.bucketize)), filled.shape[1]))
-    found = {}
+    boundaries = iter(tf.split(_merged(_quantiles(defaulted, transform.bucketize)), filled.shape[1]))
+    buckets = {}
     for name, x in values.items():
         if x.shape.rank == 1:
-            found[name] = tft.apply_buckets(x, next(boundaries))
+            buckets[name] = tft.apply_buckets(x, next(boundaries))
         else:
-            found[name] = tf.stack(
+            buckets[name] = tf.stack(
                 [tft.apply_buckets(column, next(boundaries)) for column in tf.unstack(x, axis=1)], axis=1
             )
-    return found
+    return buckets
 
 
 def _merged(boundaries: tf.Tensor) -> tf.Tensor:

@@ -53,17 +53,17 @@ class Watched:
 
     Attributes:
       names: the outputs; None: all numeric ones.
-      known: for ids, how many of them stand for `values` that the schema lists.
+      listed_counts: for ids, how many of them stand for `values` that the schema lists.
     """
 
     names: frozenset[str] | None
-    known: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    listed_counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def watched_of(schema: Schema) -> Watched:
     """Every feature that is read from a column, and the label. Features derived from others would add nothing."""
-    known = {item.name: len(item.listed) for item in schema.items if item.listed is not None}
-    return Watched(frozenset(item.name for item in schema.items if item.refs), known)
+    listed_counts = {item.name: len(item.listed) for item in schema.items if item.listed is not None}
+    return Watched(frozenset(item.name for item in schema.items if item.refs), listed_counts)
 
 
 def train_rows(splits: np.ndarray) -> np.ndarray:
@@ -83,8 +83,10 @@ def _stored(batch: pa.RecordBatch, rows: np.ndarray, watched: Watched) -> Iterat
         values = _matrix(column) if watched.names is None or name in watched.names else None
         if values is None:
             continue
-        known = watched.known.get(name)
-        if known is not None and not ((values[rows[:FIRST]] < known).any() or (values[rows] < known).any()):
+        listed_count = watched.listed_counts.get(name)
+        if listed_count is not None and not (
+            (values[rows[:FIRST]] < listed_count).any() or (values[rows] < listed_count).any()
+        ):
             yield "0", UNKNOWN, name
         for place in np.flatnonzero(_same(values, rows)).tolist():
             yield f"{place} {values[rows[0], place] + 0}", SAME, name  # + 0: -0.0 is 0.0

@@ -56,14 +56,14 @@ class Preprocessing:
         """Maps a graph's inputs (see `schemas.spec.table.graph_columns`) to transformed tensors."""
         tokens = self.schema.missing_tokens
         steps = [s for s in (steps_of(item, tokens[item.name]) for item in self.schema.items) if s is not None]
-        given = dict(inputs)
+        tensors = dict(inputs)
         if columns := word_columns(self.schema):
-            given |= dict(
+            tensors |= dict(
                 zip((c.name for c in columns), self._words(inputs, [tokens[c.name] for c in columns]), strict=True)
             )
-        ready = {s.name: s.prepare(given[s.name]) for s in steps}
-        wanted = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
-        read = {vocabulary: ready[vocabulary.name] for vocabulary in wanted}
+        ready = {s.name: s.prepare(tensors[s.name]) for s in steps}
+        item_vocabularies = [item.vocabulary for item in self.schema.items if item.vocabulary is not None]
+        read = {vocabulary: ready[vocabulary.name] for vocabulary in item_vocabularies}
         counted = {v: x.counted() if isinstance(x, Ngrams) else x for v, x in read.items()}
         vocabularies = measure_vocabularies(counted)
         numbers = [feature for feature in self.schema.features if isinstance(feature, Numeric)]
@@ -93,8 +93,8 @@ class ByName:
         named = {name: x for name, x in inputs.items() if name not in (NUMBERS, CODES, WORDS)}
         named |= apart(inputs[NUMBERS], columns) if columns else {}
         if words := word_columns(self.schema):
-            found = UniqueValues.of_words(inputs[CODES], inputs[WORDS])
-            named |= {column.name: x.spread(x.values) for column, x in zip(words, found, strict=True)}
+            unique_words = UniqueValues.of_words(inputs[CODES], inputs[WORDS])
+            named |= {column.name: x.spread(x.values) for column, x in zip(words, unique_words, strict=True)}
         return self.function(named)
 
 
@@ -240,8 +240,8 @@ def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:
 
     Each combination is written once. They are numbered two features at a time, so that no product of sizes overflows.
     """
-    first, *others = (UniqueValues.of(outputs[name]).map(tf.strings.as_string) for name in feature.of)
-    for other in others:
+    first, *rest = (UniqueValues.of(outputs[name]).map(tf.strings.as_string) for name in feature.of)
+    for other in rest:
         size = tf.size(other.values, tf.int64)
         pairs = UniqueValues.of(first.rows * size + other.rows)
         left, right = tf.gather(first.values, pairs.values // size), tf.gather(other.values, pairs.values % size)

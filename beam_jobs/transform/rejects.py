@@ -43,10 +43,10 @@ class Outputs:
 def find(batch: pa.RecordBatch, outputs: Outputs, path_of: Callable[[int], str]) -> dict[int, Reject]:
     """The rows of a transformed batch that are rejects, without raw bytes. `path_of`: the input with a key."""
     files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
-    found: dict[int, Reject] = {}
+    rejects: dict[int, Reject] = {}
 
     def add(row: int, reason: str, column: str | None, detail: str) -> None:
-        found.setdefault(
+        rejects.setdefault(
             row, Reject(path_of(int(files[row])), int(offsets[row]), "transform", reason, column, detail, b"")
         )
 
@@ -61,7 +61,7 @@ def find(batch: pa.RecordBatch, outputs: Outputs, path_of: Callable[[int], str])
             what = "this value" if read_from else "this row's values"
             column = read_from[min(place, len(read_from) - 1)] if read_from else name
             add(row, NOT_FINITE, column, f"the transform makes {value} of {what}{outputs.hints.get(name, '')}")
-    return found
+    return rejects
 
 
 def _without_class(batch: pa.RecordBatch, label: str) -> np.ndarray:
@@ -89,6 +89,6 @@ def _not_finite(column: pa.Array) -> Iterable[tuple[int, int, float]]:
 
 def with_raw_bytes(paths: Iterable[str], raw_bytes: RawBytes) -> list[Reject]:
     """Reads files of rejects without raw bytes, and adds the bytes; sorted by place."""
-    found = {(r.source, r.offset): r for path in paths for r in read_rejects(storage.read_bytes(path))}
-    rejects = [found[place] for place in sorted(found)]
+    rejects_by_place = {(r.source, r.offset): r for path in paths for r in read_rejects(storage.read_bytes(path))}
+    rejects = [rejects_by_place[place] for place in sorted(rejects_by_place)]
     return [dataclasses.replace(r, raw=raw) for r, raw in zip(rejects, raw_bytes(rejects), strict=True)]

@@ -62,7 +62,7 @@ class UniqueValues:
         places = codes + tf.cumsum(sizes, exclusive=True)
         counts = tf.math.unsorted_segment_sum(tf.ones_like(places), places, tf.size(words.values))
         parts = [tf.split(x, sizes, num=columns) for x in (op(words.values), counts)]
-        return [UniqueValues(*found) for found in zip(parts[0], tf.unstack(codes, axis=1), parts[1], strict=True)]
+        return [UniqueValues(*fields) for fields in zip(parts[0], tf.unstack(codes, axis=1), parts[1], strict=True)]
 
     def map(self, op: Callable[[tf.Tensor], tf.Tensor]) -> UniqueValues:
         """Applies `op` to the distinct values."""
@@ -102,7 +102,7 @@ def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTens
         return {}
     distinct = [x if isinstance(x, UniqueValues) else UniqueValues.of(x.values) for x in words.values()]
     pairs = sum(vocabulary.by_row for vocabulary in words)
-    found = tft.experimental.ptransform_analyzer(
+    outputs = tft.experimental.ptransform_analyzer(
         [
             tf.stack([tf.size(x.values, tf.int64) for x in distinct]),
             tf.concat([x.values for x in distinct], 0),
@@ -116,7 +116,7 @@ def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTens
     )
     for vocabulary in words:
         tft.annotate_asset(vocabulary.name, vocabulary.name)
-    paths, rows = found[: len(words)], iter(found[len(words) :])
+    paths, rows = outputs[: len(words)], iter(outputs[len(words) :])
     return {v.name: (path, next(rows)) if v.by_row else path for v, path in zip(words, paths, strict=True)}
 
 
@@ -158,8 +158,8 @@ def rows_with(ids: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         size = table.size()
         return table.lookup(tf.concat([ids, [size - 1]], 0)), size
 
-    found = tft.apply_vocabulary(ids, path, lookup_fn=look_up)
-    return found[:-1], found[-1]
+    row_counts = tft.apply_vocabulary(ids, path, lookup_fn=look_up)
+    return row_counts[:-1], row_counts[-1]
 
 
 class CountAndWrite(tft_beam.experimental.PTransformAnalyzer):
@@ -295,20 +295,22 @@ def known_ids(schema: Schema, run_dir: str) -> dict[str, KnownIds]:
       schema: the dataset's, whose transform is derived from it.
       run_dir: the run with the transform.
     """
-    found = {}
+    ids_by_feature = {}
     for feature in schema.features:
         if isinstance(feature, Category | Text) and feature.vocabulary is not None and not feature.vocabulary.by_row:
             words = storage.read_bytes(layout.join(run_dir, layout.TRANSFORM_FN, "assets", feature.name))
             first = 1 if isinstance(feature, Text) else 0
-            found[feature.name] = KnownIds(first, first + words.count(b"\n"))
+            ids_by_feature[feature.name] = KnownIds(first, first + words.count(b"\n"))
         elif isinstance(feature, Category) and feature.values is not None:
-            found[feature.name] = KnownIds(0, len(feature.values))
-    return found
+            ids_by_feature[feature.name] = KnownIds(0, len(feature.values))
+    return ids_by_feature
 
 
-def count_unseen(features: pa.RecordBatch, known: Mapping[str, KnownIds]) -> Iterator[tuple[tuple[str, str, str], int]]:
+def count_unseen(
+    features: pa.RecordBatch, ids_by_feature: Mapping[str, KnownIds]
+) -> Iterator[tuple[tuple[str, str, str], int]]:
     """(CountKey, values) of a transformed batch."""
-    for name, ids in known.items():
+    for name, ids in ids_by_feature.items():
         values = np.asarray(features.column(name).flatten())
         if ids.first:  # padded
             values = values[values >= ids.first]

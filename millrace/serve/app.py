@@ -127,9 +127,9 @@ class Application:
         interface = self._loaded(name, version).interface
         body = parse(await self._body(headers, receive))
         rows = (plain_rows if plain else predict_rows)(body, interface, self._options.max_rows)
-        name, ids, given = _ids(headers.get(b"x-request-id"), body, rows.count)
+        name, ids, ids_given = _ids(headers.get(b"x-request-id"), body, rows.count)
         del body  # what waits is counted as arrays
-        answer = await self.batcher.submit(rows, ids, version, ids_given=given)
+        answer = await self.batcher.submit(rows, ids, version, ids_given=ids_given)
         _check_version(version, answer, ids)
         if ERROR in answer.outputs:
             self.metrics.row_errors.inc(sum(map(bool, answer.outputs[ERROR].tolist())))
@@ -169,8 +169,8 @@ class Application:
     def _check_token(self, headers: Mapping[bytes, bytes]) -> None:
         """Refuses a request without a token."""
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        known = [hmac.compare_digest(token.strip(), own) for own in self._tokens]
-        if self._tokens and (scheme.lower() != b"bearer" or not any(known)):
+        matches = [hmac.compare_digest(token.strip(), own) for own in self._tokens]
+        if self._tokens and (scheme.lower() != b"bearer" or not any(matches)):
             raise Refused(401, "expected the header `Authorization: Bearer TOKEN`, with the server's token")
 
     def _loaded(self, name: str, version: str | None) -> Loaded:
@@ -309,27 +309,27 @@ def _ids(header: bytes | None, body: Any, rows: int) -> tuple[str, list[str], bo
     name, ids = fields.get("id", header and header.decode("latin-1")), fields.get("ids")
     if name is not None and not _is_id(name):
         raise bad_request('X-Request-Id, or "id": expected 1 to 128 visible ASCII characters')
-    given = name is not None or ids is not None
+    ids_given = name is not None or ids is not None
     name = name or f"{random.getrandbits(96):024x}"  # not os.urandom, for which the GIL changes hands
     if ids is None:
-        return name, [name] if rows == 1 else [f"{name}/{i}" for i in range(rows)], given
+        return name, [name] if rows == 1 else [f"{name}/{i}" for i in range(rows)], ids_given
     if type(ids) is not list or len(ids) != rows or not all(map(_is_id, ids)) or len(set(ids)) != rows:
         raise bad_request(f'"ids": expected {rows} different ids, one a row, each 1 to 128 visible ASCII characters')
-    return name, ids, given
+    return name, ids, ids_given
 
 
 def _is_id(value: Any) -> bool:
     return type(value) is str and _ID.fullmatch(value) is not None
 
 
-def _check_version(asked: str | None, answer: Answer, ids: Sequence[str]) -> None:
+def _check_version(requested_version: str | None, answer: Answer, ids: Sequence[str]) -> None:
     """Refuses a request of one version whose ids another one has answered before."""
     for row_id, version in zip(ids, answer.versions, strict=True):
-        if asked is not None and version not in (asked, ""):
+        if requested_version is not None and version not in (requested_version, ""):
             raise Refused(
                 409,
                 f"the id {row_id!r} was answered by version {version} before, and the request asks for version "
-                f"{asked}; ask for {version}, or for none, or give another id",
+                f"{requested_version}; ask for {version}, or for none, or give another id",
             )
 
 
@@ -340,7 +340,7 @@ def _json(value: Any, status: int = 200) -> Response:
 def _statuses(versions: Versions) -> list[dict[str, Any]]:
     """Every version's status, in TensorFlow Serving's form, newest first."""
     loaded = [version for version in (versions.current, versions.previous) if version is not None]
-    statuses = [_status(each.version, "AVAILABLE", None) for each in loaded]
+    statuses = [_status(model.version, "AVAILABLE", None) for model in loaded]
     statuses += [_status(version, "END", refusal) for version, refusal in versions.refused.items()]
     return sorted(statuses, key=lambda status: -int(status["version"]))
 

@@ -187,9 +187,9 @@ class Batcher:
             done.set_result(outputs)
             return done
         ids = [row_id for waiting in batch for row_id in waiting.ids]
-        given = [waiting.ids_given for waiting in batch for _ in waiting.ids]
+        ids_given = [waiting.ids_given for waiting in batch for _ in waiting.ids]
         received = [waiting.received for waiting in batch for _ in waiting.ids]
-        served = ServedBatch(ids, given, rows.arrays, outputs, loaded.version, received, time.time(), rows.sent)
+        served = ServedBatch(ids, ids_given, rows.arrays, outputs, loaded.version, received, time.time(), rows.sent)
         return self._store.submit(served)
 
     def _outputs(self, rows: Rows, loaded: Loaded) -> dict[str, np.ndarray]:

@@ -90,9 +90,9 @@ def predict_rows(body: Any, interface: Interface, most: int) -> Rows:
         what = described(body) if type(body) is not dict else "both" if INPUTS in body else "neither"
         form = f'{{"{INSTANCES}": [{_form(interface)}]}}'
         raise bad_request(f'expected an object with "{INSTANCES}" (rows) or "{INPUTS}" (columns); found {what}: {form}')
-    signature, known = body.get(SIGNATURE, RAW), [RAW] if interface.key is None else [RAW, WITHOUT_KEY]
-    if signature not in known:
-        raise bad_request(f"{SIGNATURE}: {described(signature)}; expected one of {', '.join(known)}")
+    signature, signatures = body.get(SIGNATURE, RAW), [RAW] if interface.key is None else [RAW, WITHOUT_KEY]
+    if signature not in signatures:
+        raise bad_request(f"{SIGNATURE}: {described(signature)}; expected one of {', '.join(signatures)}")
     by_row = INSTANCES in body
     rows = _instances(body[INSTANCES], interface) if by_row else _rows_of_columns(body[INPUTS], interface, most)
     _check_count(len(rows), most)
@@ -250,8 +250,8 @@ class _Names:
         problem = f"{name}: is not in the row; takes {_takes(self._columns[name], self._interface)}"
         if similar := similar_name((name, *in_file), row):
             return problem + similar
-        others = (other[:_SHOWN] for other in row if other not in self._interface.declared)
-        compared = itertools.islice(others, _COMPARED if len(self._sources) < _HINTED else 0)
+        undeclared_names = (other[:_SHOWN] for other in row if other not in self._interface.declared)
+        compared = itertools.islice(undeclared_names, _COMPARED if len(self._sources) < _HINTED else 0)
         hints = (f"; it has {other!r}{near}" for other in compared if (near := did_you_mean(other, [name])))
         usual = f"; the file calls it {few_labels(in_file)}" if tuple(in_file) not in ((), (name,)) else ""
         return problem + next(hints, usual)

@@ -32,7 +32,7 @@ class ServedBatch:
 
     Attributes:
       ids: one a row: the request's id, followed by `/0`, `/1`, ... where the request has several rows.
-      given: one a row: whether the client gave the id, and so may send it again.
+      ids_given: one a row: whether the client gave the id, and so may send it again.
       columns: the raw values by the export's input names, float32 `[rows]` or `[rows, width]`, or objects of `bytes`
         `[rows]`, as in the signature `serving_default`. A key that a request does not send is b"". Of a row that could
         not be read they are NaN and b"".
@@ -45,7 +45,7 @@ class ServedBatch:
     """
 
     ids: Sequence[str]
-    given: Sequence[bool]
+    ids_given: Sequence[bool]
     columns: Mapping[str, np.ndarray]
     outputs: Outputs
     version: str
@@ -146,7 +146,7 @@ def table_rows(batch: ServedBatch, lines: Sequence[bytes]) -> list[StoredRow]:
     return [
         StoredRow(
             batch.ids[row],
-            batch.given[row],
+            batch.ids_given[row],
             b"" if row in batch.sent else lines[row],  # a row that could not be read has no raw values
             batch.sent.get(row),
             prediction[row],

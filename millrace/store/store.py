@@ -159,7 +159,7 @@ class RequestStore:
         """Commits what is new of some batches. Returns what each is answered with."""
         if time.monotonic() - self._looked >= RETENTION_SECONDS:
             self._remove_old()
-        ids = [name for batch in batches for name, own in zip(batch.ids, batch.given, strict=True) if own]
+        ids = [name for batch in batches for name, own in zip(batch.ids, batch.ids_given, strict=True) if own]
         stored = database.requests_by_id(self._database, ids)
         new: list[StoredRow] = []
         images: dict[str, tuple[float, bytes]] = {}

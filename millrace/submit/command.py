@@ -162,6 +162,6 @@ app = COMMANDS.app
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
     """Submits a training. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 interrupted."""
-    own, given = split_arguments(sys.argv[1:] if argv is None else argv)
-    training = None if given is None else tuple(given)
+    own, training_argv = split_arguments(sys.argv[1:] if argv is None else argv)
+    training = None if training_argv is None else tuple(training_argv)
     return command.run(functools.partial(COMMANDS.work, training=training), own, prog=prog)

@@ -23,7 +23,7 @@ GRACE_SECONDS = 30.0  # until processes that were asked to end are killed
 _KEPT_LINES = 20  # of a process's output, to say why it failed
 
 
-def submit(options: SubmitOptions, given: Sequence[str] | None, prog: str) -> command.Report:
+def submit(options: SubmitOptions, training_argv: Sequence[str] | None, prog: str) -> command.Report:
     """Runs the processes to their end.
 
     Raises:
@@ -31,7 +31,7 @@ def submit(options: SubmitOptions, given: Sequence[str] | None, prog: str) -> co
       MillraceError: a process failed; the others were ended.
       Interrupted: Ctrl-C was pressed; all were ended.
     """
-    training = read_training(given, prog, options.sizes)
+    training = read_training(training_argv, prog, options.sizes)
     job = options.name
     codes = run(options.sizes, training.args, {**os.environ, **options.variables}, quiet=options.quiet)
     model_dir = training.options.model_dir
@@ -121,8 +121,8 @@ def _wait(running: Mapping[Task, _Process]) -> dict[Task, int]:
             if code not in (0, None):
                 running[task].join()
                 why = next((line for line in running[task].last_lines if line.startswith("error: ")), "")
-                said = why.removeprefix("error: ") or "see its output above"
-                raise MillraceError(f"{task}: ended with exit code {code}; the other processes were ended: {said}")
+                reason = why.removeprefix("error: ") or "see its output above"
+                raise MillraceError(f"{task}: ended with exit code {code}; the other processes were ended: {reason}")
         ended = {task: code for task, code in codes.items() if code is not None}
         if len(ended) == len(running):
             for process in running.values():
@@ -148,7 +148,7 @@ def _addresses(sizes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
     """Free ports of loopback; all are held until all are found, so that they differ."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(sum(sizes.values()))]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        ports = iter([each.getsockname()[1] for each in sockets])
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        ports = iter([sock.getsockname()[1] for sock in sockets])
         return {role: tuple(f"127.0.0.1:{next(ports)}" for _ in range(count)) for role, count in sizes.items()}

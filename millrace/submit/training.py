@@ -40,13 +40,13 @@ class Training:
     @property
     def paths(self) -> dict[str, str]:
         """What every process reads or writes, by flag."""
-        found = {"--data_dir": self.options.data_dir, "--model_dir": self.options.model_dir}
+        paths = {"--data_dir": self.options.data_dir, "--model_dir": self.options.model_dir}
         if self.options.warm_start_from is not None:
-            found["--warm_start_from"] = self.options.warm_start_from
+            paths["--warm_start_from"] = self.options.warm_start_from
         for name, _, value in (setting.partition("=") for setting in split_settings(self.options.hparams)):
             if name in PATHS and ":" not in (self.options.model or ""):
-                found[f"--hparams {name}"] = value
-        return found
+                paths[f"--hparams {name}"] = value
+        return paths
 
     def check_in_buckets(self, why: str) -> None:
         """Refuses what is on this machine's disk.
@@ -107,33 +107,33 @@ def pairs(values: Sequence[str], flag: str) -> dict[str, str]:
     Raises:
       UsageError: no `=`, no key, or a key twice.
     """
-    found: dict[str, str] = {}
+    values_by_key: dict[str, str] = {}
     for value in values:
-        key, equals, held = value.partition("=")
+        key, equals, content = value.partition("=")
         if not equals or not key:
             raise UsageError(f"{flag} {value}: expected KEY=VALUE")
-        if key in found:
+        if key in values_by_key:
             raise UsageError(f"{flag} {value}: {key} is given twice")
-        found[key] = held
-    return found
+        values_by_key[key] = content
+    return values_by_key
 
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")  # room for -evaluator-0 in the 63 characters of a host's name
 
 
-def job_name(given: str | None) -> str:
+def job_name(name: str | None) -> str:
     """The job's name, or one made of the time and four random hex digits.
 
     Raises:
       UsageError: hosts and objects cannot be called so.
     """
-    if given is None:
+    if name is None:
         return f"millrace-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    if not _NAME.fullmatch(given):
+    if not _NAME.fullmatch(name):
         raise UsageError(
-            f"--job_name {given}: expected a letter, then letters, digits and hyphens, all in lower case, 40 at most"
+            f"--job_name {name}: expected a letter, then letters, digits and hyphens, all in lower case, 40 at most"
         )
-    return given
+    return name
 
 
 def check_variables(variables: Mapping[str, str], reserved: frozenset[str]) -> None:
