@@ -92,7 +92,7 @@ def _parameter(
     text = flag.help.replace("%(default)s", str(default))
     text = text.replace("%(default)g", f"{default:g}") if "%(default)g" in text else text
     several, metavar = get_origin(kind) is tuple, flag.metavar or ("N" if number is int else "X" if number else None)
-    converter = number and _converter(number)
+    converter: Callable[[Any, Sequence[cyclopts.Token]], Any] | None = number and _converter(number)
     if flag.metavar in _PATHS:  # of the type that a shell completes; the value stays text
         kind, converter = (tuple[Path, ...], _texts) if several else (Path | None, _text)
     details = cyclopts.Parameter(

@@ -13,7 +13,7 @@ import datetime as dt
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from beam_jobs.core import progress
 from beam_jobs.core.inputs import StagedInputs
@@ -22,7 +22,7 @@ from beam_jobs.core.progress import CountersDisplay
 from beam_jobs.core.source import RawFiles, Source, list_input
 from beam_jobs.engines import jobs
 from beam_jobs.engines.checks import can_leave, read_flags
-from beam_jobs.runs.run import Committing, Kind, M, NewRun, Work, built, keep_failed, names, open_source
+from beam_jobs.runs.run import Committing, Kind, M, NewRun, Work, built, committed_run, keep_failed, names, open_source
 from schemas import interrupts, storage
 from schemas.dataset import layout
 from schemas.dataset.holders import JobReference, RemoteHolder
@@ -145,8 +145,12 @@ def is_committed(output: str, run: str) -> bool:
 
 def refusal(output: str, run: str) -> str | None:
     """Why a run was refused or has failed; None if it is not known to."""
-    summary = read_if_there(layout.join(output, layout.FAILED, run, layout.SUMMARY), "why a run has failed")
+    summary = _summary(output, run)
     return None if summary is None else str(summary["message"])
+
+
+def _summary(output: str, run: str) -> dict[str, Any] | None:
+    return read_if_there(layout.join(output, layout.FAILED, run, layout.SUMMARY), "why a run has failed")
 
 
 def remove_run(output: str, run: str, *, only_staging: bool = False) -> None:
@@ -353,19 +357,13 @@ def status(output: str) -> Status:
         after = "the next job on this folder, or millrace job cancel, removes its files"
         return Status(holder.run, state, "millrace job cancel ends it" if state == "running" else after, holder.job)
     committed = committed_run(output)
-    failed = storage.listdir(layout.join(output, layout.FAILED))
-    last = max([name for name in failed if layout.RUN.fullmatch(name)], default="")
-    if last > (committed or ""):
-        return Status(last, "failed", f"correct what is wrong, and begin again: {refusal(output, last)}")
+    for run in sorted(storage.listdir(layout.join(output, layout.FAILED)), reverse=True):
+        summary = _summary(output, run) if layout.RUN.fullmatch(run) else None
+        if summary is not None and summary["dataset"] == committed:  # no other job has committed since
+            return Status(run, "failed", f"correct what is wrong, and begin again: {summary['message']}")
     if committed is not None:
         return Status(committed, "committed", "nothing: what it has written is there")
     raise UsageError(f"{output}: no job was found here; `millrace preprocess --no_wait` submits one")
-
-
-def committed_run(output: str) -> str | None:
-    """The run that the manifest is of; None if there is no manifest."""
-    manifest = read_if_there(layout.join(output, layout.MANIFEST), "the manifest")
-    return None if manifest is None else str(manifest["run"])
 
 
 def holder_on_cluster(output: str) -> RemoteHolder:

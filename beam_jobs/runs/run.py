@@ -35,6 +35,7 @@ from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema
 from schemas.storage import folders
+from schemas.storage.json_files import read_if_there
 from schemas.storage.local import refused_by_disk
 
 if TYPE_CHECKING:
@@ -139,14 +140,24 @@ def keep_failed(output: str, run_id: str, error: BaseException, raw_bytes: RawBy
     reject_note = "" if first is None else _about_rejects(folder, first, reasons, error, lost=lost)
     if first is not None or always:
         message = str(error) or type(error).__name__
+        committed: str | None = None
+        with contextlib.suppress(MillraceError):  # a damaged manifest, which is not why this run has failed
+            committed = committed_run(output)
         summary = {
             "run": run_id,
+            "dataset": committed,  # tells whether another job has committed since
             "error": message,
             "rejected": dict(reasons.most_common()),
             "message": message + reject_note,
         }
         folders.create(layout.join(folder, layout.SUMMARY), json.dumps(summary, indent=1).encode() + b"\n")
     return reject_note
+
+
+def committed_run(output: str) -> str | None:
+    """The run that the manifest is of; None if there is no manifest."""
+    manifest = read_if_there(layout.join(output, layout.MANIFEST), "the manifest")
+    return None if manifest is None else str(manifest["run"])
 
 
 def _about_rejects(

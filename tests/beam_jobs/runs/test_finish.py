@@ -112,11 +112,12 @@ def test_the_last_step_commits_and_may_be_repeated(scene: Scene, cluster: StubJo
     assert scene.there.job("cancel").code == 2
 
 
-def test_a_refusal_is_a_file_and_no_exception(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unfit(*_: Any) -> NoReturn:
-        raise Unfit("one record is unaccounted for")
+def _refuse(*_: Any) -> NoReturn:
+    raise Unfit("one record is unaccounted for")
 
-    monkeypatch.setattr(commit, "check", unfit)
+
+def test_a_refusal_is_a_file_and_no_exception(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "check", _refuse)
     for _ in range(2):
         scene.take_last_step()
         scene.check(scene.old)
@@ -126,6 +127,21 @@ def test_a_refusal_is_a_file_and_no_exception(scene: Scene, monkeypatch: pytest.
     status = scene.there.job("status").out
     assert "state      failed" in status
     assert "one record is unaccounted for\nrejected: too_few_columns 3" in status
+
+
+def test_the_status_is_that_of_the_last_job_even_of_two_in_one_second(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of runs hold the second in which they began; of two in one second, chance orders the names."""
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "check", _refuse)
+        scene.take_last_step()
+    failed = Path(scene.there.output, layout.FAILED)
+    (failed / scene.last.run).rename(failed / "20000101T000000Z-0000")
+    assert scene.there.job("status", "--json").data["state"] == "failed"
+    assert scene.there.locally("--overwrite").code == 0
+    (failed / "20000101T000000Z-0000").rename(failed / "29991231T235959Z-ffff")
+    assert scene.there.job("status", "--json").data["state"] == "committed"
 
 
 def test_an_error_that_another_attempt_may_not_have_is_raised_and_changes_nothing(
