@@ -170,7 +170,7 @@ class Sources:
         """The available photos, taking classes in turn."""
         folder = real_path("images") or self.folder / "drawn"
         if not folder.is_dir():
-            write_shapes(str(folder), each=20, seed=1)
+            write_shapes(str(folder), per_shape=20, seed=1)
         by_class = [sorted(label.glob("*")) for label in sorted(folder.iterdir())]
         return [path.resolve() for paths in zip(*by_class, strict=False) for path in paths]
 

@@ -272,3 +272,30 @@ def imported_names(path: Path) -> frozenset[str]:
     """The names that a file's imports define."""
     imports = (n for n in ast.walk(parsed(path)) if isinstance(n, ast.Import | ast.ImportFrom))
     return frozenset((alias.asname or alias.name).split(".")[0] for n in imports for alias in n.names)
+
+
+# They say that a value was found, given or kept, and not what it is.
+EMPTY_NAMES = frozenset(
+    "found some each given told asked held kept seen known wanted said meant one others".split()  # noqa: SIM905
+)
+
+
+def empty_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The lines where a variable or a parameter gets such a name. Fields of classes are part of files and flags."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    fields = {id(part.target) for node in classes for part in node.body if isinstance(part, ast.AnnAssign)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
+            name = node.id
+        else:
+            continue
+        if name in EMPTY_NAMES:
+            yield node.lineno, name
+
+
+def test_variables_are_called_by_what_they_hold():
+    files = modules(*PACKAGES, "benchmarks", "tools", "tests").values()
+    empty = [f"{path.relative_to(ROOT)}:{line} {name}" for path in files for line, name in empty_names(parsed(path))]
+    assert empty == []

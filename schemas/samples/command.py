@@ -83,7 +83,7 @@ def _images(options: SampleOptions) -> command.Report:
         raise UsageError(f"{folder}: holds drawn images already; give --overwrite to replace them")
     for path in there:
         os.remove(path)
-    count = write_shapes(folder, each=images_per_shape, seed=seed)
+    count = write_shapes(folder, per_shape=images_per_shape, seed=seed)
     text = f"{count} synthetic images of {', '.join(SHAPES)} in {folder}"
     return command.Report(text, {"name": IMAGES, "output": folder, "images": count, "seed": seed})
 

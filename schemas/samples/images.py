@@ -59,12 +59,12 @@ def drawn(folder: str) -> list[str]:
     return [path for shape in SHAPES for path in glob.glob(os.path.join(glob.escape(folder), shape, name))]
 
 
-def write_shapes(folder: str, *, each: int, seed: int) -> int:
-    """Writes `each` images of every shape as `folder/<shape>/<number>.png`. Returns how many there are."""
+def write_shapes(folder: str, *, per_shape: int, seed: int) -> int:
+    """Writes `per_shape` images of every shape as `folder/<shape>/<number>.png`. Returns how many there are."""
     rng = np.random.default_rng(seed)
     for shape in SHAPES:
         os.makedirs(os.path.join(folder, shape), exist_ok=True)
-        for i in range(each):
+        for i in range(per_shape):
             with open(os.path.join(folder, shape, f"{i:05d}.png"), "wb") as file:
                 file.write(png(draw(shape, rng)))
-    return each * len(SHAPES)
+    return per_shape * len(SHAPES)

@@ -43,7 +43,7 @@ def shapes(share: Share) -> millrace.Dataset:
     schema = ROOT / "schemas" / "shapes.yaml"
 
     def write(folder: Path) -> None:
-        write_shapes(str(folder / "raw"), each=12, seed=1)
+        write_shapes(str(folder / "raw"), per_shape=12, seed=1)
         images = [folder / "raw" / "*" / "*"]
         millrace.preprocess(schema=schema, input=images, output=folder / "out", compression="gzip", quiet=True)
 

@@ -300,7 +300,7 @@ def test_strings_are_sent_as_bytes(schema):
 def test_images_are_paths_or_bytes(tmp_path):
     schema = load_schema(SHAPES)
     assert not isinstance(schema, Schema)
-    write_shapes(str(tmp_path / "raw"), each=1, seed=1)
+    write_shapes(str(tmp_path / "raw"), per_shape=1, seed=1)
     (path,) = (tmp_path / "raw" / "disc").iterdir()
     request = image_request([path, str(path), path.read_bytes(), b"", b"text", tmp_path, "no"], schema)
     assert request.inputs["image"][:3].tolist() == [path.read_bytes()] * 3

@@ -183,7 +183,7 @@ def images(folder: Path) -> Inputs:
     """40 photos or drawings of two classes or three, and one file that is none."""
     source = real("images")
     if source is None:
-        write_shapes(str(folder / "raw"), each=13, seed=1)
+        write_shapes(str(folder / "raw"), per_shape=13, seed=1)
     else:
         for name in ("cats", "dogs"):
             (folder / "raw" / name).mkdir(parents=True)
