@@ -167,8 +167,8 @@ def write_bytes(path: str, data: bytes) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file or a folder of this name."""
-    with wrap_errors(path):
+    """Whether there is a file or a folder of this name. UsageError where there is no such bucket."""
+    with wrap_listing(path):
         return store_of(path).exists(path)
 
 

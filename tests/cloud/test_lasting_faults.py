@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs import preprocess
-from beam_jobs.runs import finish
+from beam_jobs.runs import run
 from schemas import retries, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
@@ -175,7 +175,7 @@ def test_a_job_whose_bucket_answers_no_more_says_what_its_clean_up_could_not_do(
         finally:
             failed_before = cloud.injected
 
-    monkeypatch.setattr(finish, "execute", fails_from_now_on)
+    monkeypatch.setattr(run, "execute", fails_from_now_on)
     assert preprocess.main(argv) == 1
     assert 2 <= failed_before < cloud.injected <= failed_before + 6  # by a clean-up that asks for nothing twice
     printed = capsys.readouterr().err

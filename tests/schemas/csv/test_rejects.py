@@ -215,6 +215,7 @@ def test_a_cell_is_read_the_same_whatever_its_neighbours(
 def test_a_number_can_be_a_token_for_missing() -> None:
     assert decoded([b"-9", b"9", b"1"], tokens=("-9",)) == ["missing_value", 9, 1]
     assert decoded([b"9", b"1"], tokens=("9",)) == ["missing_value", 1]
+    assert decoded([b"9.0", b"8e0", b"1"], tokens=("9", "8")) == ["missing_value", "missing_value", 1]
 
 
 def test_minus_zero_is_zero() -> None:

@@ -76,9 +76,18 @@ def test_the_hash_follows_its_definition(rows: list[tuple[float, float, bytes]])
     assert hash_rows([matrix[:, 0], matrix[:, 1], strings]).tolist() == expected
 
 
+def test_rows_of_a_wide_matrix_are_hashed_as_each_alone() -> None:
+    """Also the only row of its piece, and the last one of a whole number of pieces."""
+    for rows in (4096, 4097):
+        matrix = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
+        hashes = hash_rows([matrix])
+        assert hashes[[0, -1]].tolist() == [hash_of(matrix[0].tolist()), hash_of(matrix[-1].tolist())]
+
+
 def test_minus_zero_and_every_nan_count_as_one() -> None:
     nans = np.array([0x7FC00000, 0xFFC00000, 0x7F800001], np.uint32).view(np.float32)
     assert len(set(hash_rows([nans]).tolist())) == 1
+    assert len(set(hash_rows([np.append(nans, f32(1))])[:3].tolist())) == 1  # beside a number, too
     assert len(set(hash_rows([f32(0.0, -0.0)]).tolist())) == 1
 
 
