@@ -147,6 +147,15 @@ def with_a_bad_row(days: Folder, day: int) -> str:
     return str(path)
 
 
+def with_another_digit(days: Folder) -> str:
+    """The file of the first day, one digit of which was changed."""
+    path = days.path / "day0.csv"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b",20,", b",21,", 1))
+    assert path.read_bytes() != data
+    return str(path)
+
+
 def text(days: Folder, *lines: str) -> str:
     (days.path / "new.csv").write_text("".join(f"{line}\n" for line in lines))
     return str(days.path / "new.csv")
@@ -158,6 +167,12 @@ CASES: dict[str, Any] = {
         {},
         UsageError,
         r"day0\.csv: known to .* but with other content now.*file of their own",
+    ),
+    "other content of the same size": (
+        with_another_digit,
+        {"skip_known": True},
+        UsageError,
+        r"day0\.csv: known to .* but with other content now",
     ),
     "a known path with other content is not skipped": (
         lambda days: days.day(1, name="day0.csv"),
