@@ -12,6 +12,8 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
+from pydantic import ValidationError
+
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Count, InputPart, Manifest, read_inputs, totals_of
@@ -246,8 +248,10 @@ def verify_input_files(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
 
     try:
         totals = totals_of(counts())
-    except MillraceError:
-        return  # missing or unreadable, which is reported elsewhere
+    except MillraceError as error:
+        if isinstance(error.__cause__, ValidationError):  # else it is missing or unreadable: reported elsewhere
+            yield _issue(str(error), layout.MANIFEST)
+        return
     yield from issues
     if inputs != manifest.input_count:
         yield _issue(f"has {manifest.input_count:,} inputs, but the files of inputs list {inputs:,}")
