@@ -14,7 +14,7 @@ How = Literal["z_score", "log", "scale"] | tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Numeric:
+class NumericVector:
     """Columns, first to last, that make one float vector, and its transform; numbers are the bounds of buckets."""
 
     first: int
@@ -46,7 +46,7 @@ class Table:
     columns: tuple[str, ...]
     header: bool = False
     spaced: bool = False
-    numeric: Mapping[str, Numeric]
+    numeric: Mapping[str, NumericVector]
     one_hot: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     text: Mapping[str, int] = dataclasses.field(default_factory=dict)
     crosses: Mapping[str, tuple[tuple[str, ...], int]] = dataclasses.field(default_factory=dict)
@@ -62,15 +62,15 @@ _CENSUS = [
 _WORDS = ("workclass", "education", "marital_status", "occupation", "relationship", "race", "sex", "native_country")
 
 
-def _one(column: str, how: How) -> Numeric:
+def _one(column: str, how: How) -> NumericVector:
     at = _CENSUS.index(column)
-    return Numeric(first=at, last=at, how=how)
+    return NumericVector(first=at, last=at, how=how)
 
 
 TABLES = {
     "covertype": Table(
         columns=tuple(f"c{i}" for i in range(55)),
-        numeric={"terrain": Numeric(first=0, last=9)},
+        numeric={"terrain": NumericVector(first=0, last=9)},
         one_hot={"wilderness_area": (10, 13), "soil_type": (14, 53)},
         label="cover_type",
         label_column=54,
@@ -99,7 +99,7 @@ TABLES = {
     "mnist": Table(
         columns=("label", *(f"pixel{i}" for i in range(784))),
         header=True,
-        numeric={"pixels": Numeric(first=1, last=784, how="scale")},
+        numeric={"pixels": NumericVector(first=1, last=784, how="scale")},
         label="digit",
         label_column=0,
         labels=tuple("0123456789"),

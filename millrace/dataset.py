@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import schemas.dataset
-from schemas.dataset.records import Records, read_records
+from schemas.dataset.records import RecordTable, read_records
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import UsageError
 from schemas.spec.loader import AnySchema
@@ -27,9 +27,9 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Dataset:
-    """A dataset directory, opened by `Dataset.open`. `opened` is the `schemas.dataset.Dataset` behind it."""
+    """A dataset directory, opened by `Dataset.open`. `opened` is the `schemas.dataset.OpenDataset` behind it."""
 
-    opened: schemas.dataset.Dataset
+    opened: schemas.dataset.OpenDataset
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Dataset:
@@ -68,7 +68,7 @@ class Dataset:
         """
         return self.opened.shards(split)
 
-    def head(self, n: int = 5, *, split: str = "train") -> Records:
+    def head(self, n: int = 5, *, split: str = "train") -> RecordTable:
         """The first `n` records of a split as they are stored. Imports no TensorFlow.
 
         Returns:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from schemas.dataset import Dataset
+    from schemas.dataset import OpenDataset
     from tests.support.cloud import Cloud
     from tests.support.dataflow_service import DataflowService
     from tests.support.prism import Prism
@@ -121,7 +121,7 @@ def share(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
 
 
 @pytest.fixture(scope="session")
-def share_dataset(share) -> Callable[[str, Callable[[Path], object]], Dataset]:
+def share_dataset(share) -> Callable[[str, Callable[[Path], object]], OpenDataset]:
     """The same of a dataset that `build(folder)` writes to `out`."""
     from schemas.dataset import open_dataset
 
@@ -129,7 +129,7 @@ def share_dataset(share) -> Callable[[str, Callable[[Path], object]], Dataset]:
 
 
 @pytest.fixture(scope="session")
-def late(share_dataset) -> Dataset:
+def late(share_dataset) -> OpenDataset:
     """A label of two classes, a key and three features: a training and an export take a third of what `people` does."""
     from tests.support.csv_datasets import LATE
     from tests.support.datasets import written_rows

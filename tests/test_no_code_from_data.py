@@ -9,7 +9,7 @@ Names in files reach three places where they could do harm: an import, a path, a
   (`schemas.dataset.read_checked`, `schemas.exports.notes`, `compare_and_swap.look`); `best.json`, promotions and
   versions name numbers; notes of labels name files of their folder; the result of a submitted job, files of its run.
   Inputs in a manifest lie anywhere; they are read only if they are, by their digest, what the dataset holds.
-- A graph: `Dataset.graphs_dir` and `check_graph` (see `trainer/export/test_trust.py`).
+- A graph: `OpenDataset.graphs_dir` and `check_graph` (see `trainer/export/test_trust.py`).
 """
 
 from __future__ import annotations

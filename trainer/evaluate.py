@@ -21,7 +21,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 from schemas import command, storage
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import OpenDataset, layout, open_dataset
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
 from schemas.exports.notes import EXPORT_HELP, export_of
@@ -137,7 +137,7 @@ class _Model:
     training: Training
 
 
-def _model(dataset: Dataset, path: str, saved_model: str | None = None, advice: str = "") -> _Model:
+def _model(dataset: OpenDataset, path: str, saved_model: str | None = None, advice: str = "") -> _Model:
     from schemas.exports.words import differing_words
 
     export = export_of(saved_model or path)
@@ -164,7 +164,7 @@ def _names(first: _Model, second: _Model) -> tuple[str, str]:
     return (paths[0], paths[1]) if paths[0] != paths[1] else (first.export, second.export)
 
 
-def _plan(dataset: Dataset, model: _Model, options: EvaluateOptions, folder: str) -> TrainingPlan:
+def _plan(dataset: OpenDataset, model: _Model, options: EvaluateOptions, folder: str) -> TrainingPlan:
     plan = model.training.plan
     return TrainingPlan(
         **{**dict(plan), "batch_size": options.batch_size or plan.batch_size, "eval_split": options.split},
@@ -177,7 +177,7 @@ def _plan(dataset: Dataset, model: _Model, options: EvaluateOptions, folder: str
 
 
 def _evaluated(
-    dataset: Dataset, options: TrainingPlan, model: _Model, path: str | None = None
+    dataset: OpenDataset, options: TrainingPlan, model: _Model, path: str | None = None
 ) -> tuple[dict[str, Any], Predictions | None]:
     """The content of a report, and the predictions, which are written to a path; without it, of the metrics alone."""
     from trainer.data.input_fn import input_fn

@@ -15,7 +15,7 @@ from schemas.exports.session import set_log_level
 from schemas.libraries import quick_import, starting_tensorflow
 
 if TYPE_CHECKING:
-    from schemas.dataset import Dataset
+    from schemas.dataset import OpenDataset
 
 
 def start_tensorflow(
@@ -46,8 +46,8 @@ _LOG_SECONDS = 10.0
 
 @contextlib.contextmanager
 def local_data(
-    dataset: Dataset, splits: Sequence[str], cache_dir: str | None, cache_gb: float, *, quiet: bool
-) -> Iterator[Dataset]:
+    dataset: OpenDataset, splits: Sequence[str], cache_dir: str | None, cache_gb: float, *, quiet: bool
+) -> Iterator[OpenDataset]:
     """The dataset, read from a cache in `cache_dir`; without one, as it is.
 
     Args:

@@ -28,7 +28,7 @@ from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.start import local_data, start_tensorflow
 
 if TYPE_CHECKING:
-    from schemas.dataset import Dataset
+    from schemas.dataset import OpenDataset
     from trainer.loop.evaluations import Trained
 
 PROG = "python -m trainer.task"
@@ -71,7 +71,7 @@ def _started(options: TrainOptions) -> Iterator[None]:
         yield
 
 
-def planned(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
+def planned(dataset: OpenDataset, options: TrainOptions) -> TrainingPlan:
     """The plan of a training, which is said unless it is quiet.
 
     Raises:
@@ -89,7 +89,7 @@ def planned(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
 
 
 def run_training(
-    dataset: Dataset, options: TrainingPlan, started: contextlib.AbstractContextManager[None]
+    dataset: OpenDataset, options: TrainingPlan, started: contextlib.AbstractContextManager[None]
 ) -> Trained | None:
     """Copies the data to the cache where there is one, and trains.
 
@@ -115,7 +115,7 @@ def run_training(
             return train(data, options, Display(quiet=options.quiet), began=began)
 
 
-def summary(trained: Trained, options: TrainingPlan, dataset: Dataset, prog: str = PROG) -> str:
+def summary(trained: Trained, options: TrainingPlan, dataset: OpenDataset, prog: str = PROG) -> str:
     """What a training on a dataset left behind, for people."""
     lines = [f"ended    {trained.ended}"]
     if trained.steps and is_grown(options.model):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from schemas.csv.stream import MAX_INPUT_RATIO
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import UsageError, did_you_mean
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import (
@@ -352,7 +352,7 @@ class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
             if getattr(self, name) != self.__dataclass_fields__[name].default:
                 raise UsageError(f"--{name}: not with --replay: what is still wrong stays rejected; leave it out")
 
-    def job(self, base: Dataset, *, statistics: bool) -> JobOptions:
+    def job(self, base: OpenDataset, *, statistics: bool) -> JobOptions:
         """The job that reads the new input. `statistics`: the dataset has some."""
         manifest = base.manifest
         return dataclasses.replace(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.options import JobOptions, RejectLimit
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.rejects import Reject
 from schemas.spec.loader import AnySchema
 
@@ -127,7 +127,7 @@ class Source(Described, Staged, Protocol):
     def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
         """Applies the steps from raw data to encoded records."""
 
-    def incompatibility(self, other: Dataset) -> str | None:
+    def incompatibility(self, other: OpenDataset) -> str | None:
         """Why another dataset's transform cannot be applied to this data, as a clause about it; None if it can."""
 
 

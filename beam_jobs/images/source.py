@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
 from beam_jobs.core.source import Chosen, RawFiles
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import UsageError
 from schemas.images.listing import (
     FIRST,
@@ -215,7 +215,7 @@ class ImageSource:
                 entries[place] = listed_as(bundle.paths[i], bundle.names[i], bundle.labels[i], by_csv=by_csv)
         return [entries[reject.offset] for reject in rejects]
 
-    def incompatibility(self, other: Dataset) -> str | None:
+    def incompatibility(self, other: OpenDataset) -> str | None:
         """None if canonical images and classes are the same; how files are listed and split may differ."""
         schema = other.image_schema
         if schema is None:
@@ -289,7 +289,7 @@ def open_images(schema: ImageSchema, raw: RawFiles) -> ImageSource:
     return ImageSource(schema, raw.schema_text, source, classes, listed)
 
 
-def correct_images(schema: ImageSchema, base: Dataset, corrected: tuple[Chosen, ...]) -> ImageSource:
+def correct_images(schema: ImageSchema, base: OpenDataset, corrected: tuple[Chosen, ...]) -> ImageSource:
     """Rejected images of a dataset to be read again: files that were fixed, or are listed otherwise now.
 
     Raises:

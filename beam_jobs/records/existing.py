@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from schemas import storage
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import OpenDataset, layout, open_dataset
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
@@ -20,7 +20,7 @@ from schemas.storage.json_files import parse_json
 Key = tuple[str, int]  # a reject's source and offset: no two rejects of a dataset share them
 
 
-def open_base(path: str, *, trust: bool) -> Dataset:
+def open_base(path: str, *, trust: bool) -> OpenDataset:
     """The dataset to append to.
 
     Raises:
@@ -39,7 +39,7 @@ def open_base(path: str, *, trust: bool) -> Dataset:
     return base
 
 
-def rejects_of(base: Dataset) -> dict[Key, Reject]:
+def rejects_of(base: OpenDataset) -> dict[Key, Reject]:
     """All rejects of the dataset's current run.
 
     Raises:
@@ -52,7 +52,7 @@ def rejects_of(base: Dataset) -> dict[Key, Reject]:
     }
 
 
-def files_of(base: Dataset, name: re.Pattern[str]) -> Iterator[bytes]:
+def files_of(base: OpenDataset, name: re.Pattern[str]) -> Iterator[bytes]:
     """The files of the dataset's current run with such names, one by one.
 
     Raises:
@@ -63,7 +63,7 @@ def files_of(base: Dataset, name: re.Pattern[str]) -> Iterator[bytes]:
             yield _checked(base, file.path, file.sha256)
 
 
-def copy_files(base: Dataset, run_dir: str) -> None:
+def copy_files(base: OpenDataset, run_dir: str) -> None:
     """The old run's files that stay as they are: schema, ingest graph, parity. The pipeline writes the transform.
 
     What describes all records (rejects, inputs, statistics, the report) is written anew.
@@ -80,7 +80,7 @@ def copy_files(base: Dataset, run_dir: str) -> None:
             storage.write_bytes(layout.join(run_dir, name), data)
 
 
-def statistics_of(base: Dataset) -> bytes | None:
+def statistics_of(base: OpenDataset) -> bytes | None:
     """The sketches of the statistics of the dataset's records; None if it has none.
 
     Raises:
@@ -89,7 +89,7 @@ def statistics_of(base: Dataset) -> bytes | None:
     return next(files_of(base, re.compile(re.escape(layout.STATISTICS_SKETCHES))), None)
 
 
-def _checked(base: Dataset, name: str, sha256: str) -> bytes:
+def _checked(base: OpenDataset, name: str, sha256: str) -> bytes:
     path = layout.join(base.path, name)
     data = storage.read_bytes(path)
     if hashlib.sha256(data).hexdigest() != sha256:
@@ -117,7 +117,7 @@ def write_contents(staging: str, contents: Iterable[Content]) -> str:
     return path
 
 
-def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None) -> None:
+def place_contents(run_dir: str, files: Iterable[str], *, onto: OpenDataset | None) -> None:
     """Writes the images of a run to its folder, after those of the dataset that they are added to."""
     waiting: list[bytes] = []
     number = size = 0
@@ -139,7 +139,7 @@ def place_contents(run_dir: str, files: Iterable[str], *, onto: Dataset | None) 
     write()
 
 
-def contents_of(base: Dataset) -> Iterator[Content]:
+def contents_of(base: OpenDataset) -> Iterator[Content]:
     """The digest and the path of each image of a dataset."""
     for data in files_of(base, layout.CONTENTS):
         for line in data.splitlines():

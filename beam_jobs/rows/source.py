@@ -15,7 +15,7 @@ from beam_jobs.core.source import Chosen, RawFiles
 from beam_jobs.rows.children import Children, Collected, steps_of, workers_by_default
 from beam_jobs.rows.groups import CorrectedRecords, Group, grouped, units_of
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
 from schemas.formats import check_not_empty, row_format
 from schemas.rejects import Reject
@@ -145,7 +145,7 @@ class RowSource:
             raw_by_place |= {(path, offset): raw for offset, raw in raws.items()}
         return [raw_by_place[r.source, r.offset] for r in rejects]
 
-    def incompatibility(self, other: Dataset) -> str | None:
+    def incompatibility(self, other: OpenDataset) -> str | None:
         """None if features and label are equal; the file format and the split may differ."""
         if not isinstance(other.declared, Schema):
             return f"is of format {other.declared.format}"
@@ -225,7 +225,7 @@ class CorrectedRows(RowSource):
         return [raws[reject.source, reject.offset] for reject in rejects]
 
 
-def known_inputs(base: Dataset) -> dict[str, KnownInput]:
+def known_inputs(base: OpenDataset) -> dict[str, KnownInput]:
     """How the input files of a dataset of rows are laid out, by path."""
     return {
         file.path: KnownInput(file.encoding, part.header_of(file))
@@ -236,7 +236,7 @@ def known_inputs(base: Dataset) -> dict[str, KnownInput]:
 
 
 def correct_rows(
-    schema: Schema, base: Dataset, inputs: Mapping[str, KnownInput], corrected: tuple[Chosen, ...]
+    schema: Schema, base: OpenDataset, inputs: Mapping[str, KnownInput], corrected: tuple[Chosen, ...]
 ) -> CorrectedRows:
     """Rejected rows of a dataset to be decoded again, whose bytes were corrected.
 

@@ -16,7 +16,7 @@ from beam_jobs.runs.known import choose_new, choose_new_images
 from beam_jobs.runs.run import OtherTransform, load_libraries, new_run, open_source
 from beam_jobs.runs.write import WriteDataset, started_children
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.manifest import Manifest
 from schemas.spec.images import ImageSchema
 
@@ -55,7 +55,7 @@ class Prepared:
       skipped, choice: see `Outcome`.
     """
 
-    base: Dataset
+    base: OpenDataset
     job: JobOptions
     source: Source | None
     skipped: tuple[tuple[str, str], ...] = ()
@@ -91,7 +91,7 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
     return prepared.outcome(manifest)
 
 
-def prepare(options: AppendOptions, base: Dataset, report: Report) -> Prepared:
+def prepare(options: AppendOptions, base: OpenDataset, report: Report) -> Prepared:
     """Finds out what there is to add, and opens or lists what is to be read.
 
     Raises:

@@ -23,13 +23,13 @@ from beam_jobs.runs.data_report import place_leakage, place_report
 from beam_jobs.runs.merge import count_inputs, merged_inputs, merged_manifest
 from beam_jobs.runs.run import M, NewRun, Records
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.manifest import (
     File,
     InputPart,
     Manifest,
     Shard,
-    Split,
+    SplitShards,
     read_inputs,
     read_manifest,
     write_parts,
@@ -47,7 +47,12 @@ from schemas.storage import folders
 
 
 def place_rejects(
-    run_dir: str, result: Result, late: Sequence[Reject], *, onto: Dataset | None = None, tried: Sequence[Reject] = ()
+    run_dir: str,
+    result: Result,
+    late: Sequence[Reject],
+    *,
+    onto: OpenDataset | None = None,
+    tried: Sequence[Reject] = (),
 ) -> None:
     """Copies the reject files to their final names, those of a dataset that is added to first.
 
@@ -90,7 +95,7 @@ def collected(result: Result) -> Statistics | None:
     return None if path is None else Statistics.from_bytes(storage.read_bytes(path), source=path)
 
 
-def described_before(base: Dataset) -> Statistics | None:
+def described_before(base: OpenDataset) -> Statistics | None:
     """The statistics of a dataset's records; None if it has none."""
     sketches = statistics_of(base)
     return None if sketches is None else Statistics.from_bytes(sketches)
@@ -243,7 +248,7 @@ def entries(run: NewRun, result: Result, listed: dict[str, Any]) -> dict[str, An
     }
 
 
-def place_split(run: NewRun, result: Result, split: str, compression: str) -> Split:
+def place_split(run: NewRun, result: Result, split: str, compression: str) -> SplitShards:
     """A split's shards in order; leaves out shards without rows."""
     written = [shard for shard in result.shards if shard.split == split and shard.rows]
 
@@ -251,7 +256,7 @@ def place_split(run: NewRun, result: Result, split: str, compression: str) -> Sp
         return layout.shard_name(split, number, of, compression)
 
     shards = place_shards(run, written, name)
-    return Split(rows=sum(s.rows for s in shards), shards=shards)
+    return SplitShards(rows=sum(s.rows for s in shards), shards=shards)
 
 
 def place_shards(run: NewRun, written: Iterable[WrittenShard], name_of: Callable[[int, int], str]) -> tuple[Shard, ...]:

@@ -12,7 +12,7 @@ from beam_jobs.images.source import correct_images
 from beam_jobs.records.existing import Key, rejects_of
 from beam_jobs.rows.source import correct_rows, known_inputs
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import UsageError
 from schemas.rejects import Reject
 from schemas.spec.table import Schema
@@ -65,7 +65,7 @@ class Choice:
         return tuple(record.was for record in self.records)
 
 
-def choose_corrected(base: Dataset, patterns: Sequence[str]) -> tuple[Choice, Source | None]:
+def choose_corrected(base: OpenDataset, patterns: Sequence[str]) -> tuple[Choice, Source | None]:
     """What of files of corrected rejects is tried again, also as the raw data of a run; None if nothing is.
 
     Raises:

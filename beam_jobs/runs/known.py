@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from beam_jobs.images.source import ImageSource, image_list
 from beam_jobs.records.existing import contents_of, image_digest, rejects_of
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.manifest import read_inputs
 from schemas.errors import MillraceError, UsageError, few
 from schemas.images.listing import ImageListing
@@ -34,7 +34,7 @@ class New(Generic[T]):
     skipped: tuple[tuple[str, str], ...] = ()
 
 
-def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> New[storage.Listing]:
+def choose_new(base: OpenDataset, listing: storage.Listing, *, skip_known: bool) -> New[storage.Listing]:
     """The files of rows that the dataset does not hold yet. Reads only those that are as large as another file.
 
     Args:
@@ -83,7 +83,7 @@ def choose_new(base: Dataset, listing: storage.Listing, *, skip_known: bool) -> 
     )
 
 
-def _refuse_changed(base: Dataset, paths: Sequence[str]) -> None:
+def _refuse_changed(base: OpenDataset, paths: Sequence[str]) -> None:
     if paths:
         raise UsageError(
             f"{few(paths)}: known to {base.path} under this path, but with other content now. An append does not "
@@ -92,7 +92,7 @@ def _refuse_changed(base: Dataset, paths: Sequence[str]) -> None:
         )
 
 
-def _refuse_known(base: Dataset, known_paths: Mapping[str, str], *, skip_known: bool) -> None:
+def _refuse_known(base: OpenDataset, known_paths: Mapping[str, str], *, skip_known: bool) -> None:
     if known_paths and not skip_known:
         named = [path if path == old else f"{path} (as {old})" for path, old in sorted(known_paths.items())]
         raise UsageError(
@@ -101,7 +101,7 @@ def _refuse_known(base: Dataset, known_paths: Mapping[str, str], *, skip_known: 
         )
 
 
-def choose_new_images(base: Dataset, source: ImageSource, *, skip_known: bool) -> New[ImageSource | None]:
+def choose_new_images(base: OpenDataset, source: ImageSource, *, skip_known: bool) -> New[ImageSource | None]:
     """The images that the dataset does not hold yet; None if there are none. Reads all images once.
 
     Args:

@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from beam_jobs.runs.data_warnings import DRIFT, UNSEEN_VALUES
-from schemas.dataset import Dataset
-from schemas.dataset.manifest import Count, Input, InputPart, Manifest, Split, read_inputs
+from schemas.dataset import OpenDataset
+from schemas.dataset.manifest import Count, Input, InputPart, Manifest, SplitShards, read_inputs
 from schemas.errors import MillraceError
 from schemas.rejects import Reject
 
@@ -33,7 +33,7 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
     splits = dict(base.splits)
     for name in splits.keys() & added.splits.keys():
         old, new = splits[name], added.splits[name]
-        splits[name] = Split(rows=old.rows + new.rows, shards=old.shards + new.shards)
+        splits[name] = SplitShards(rows=old.rows + new.rows, shards=old.shards + new.shards)
     rows, written = sum(split.rows for split in splits.values()), base.written + added.written
     if rows != written:
         raise MillraceError(
@@ -58,7 +58,7 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
     )
 
 
-def merged_inputs(base: Dataset, added: Iterable[InputPart], *, tried: Sequence[Reject]) -> Iterator[InputPart]:
+def merged_inputs(base: OpenDataset, added: Iterable[InputPart], *, tried: Sequence[Reject]) -> Iterator[InputPart]:
     """The entries of the dataset's inputs, and of what was read now.
 
     New files of rows are inputs each. Images are counted under the one listing that names them all, which grows.

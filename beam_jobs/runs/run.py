@@ -24,7 +24,7 @@ from beam_jobs.engines.jobs import has_ended
 from beam_jobs.images.source import open_images
 from beam_jobs.rows.source import open_rows
 from schemas import interrupts, retries, storage
-from schemas.dataset import Dataset, layout, lease
+from schemas.dataset import OpenDataset, layout, lease
 from schemas.dataset.lease import Lease, LeaseError
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.prune import foreign, prune
@@ -319,7 +319,7 @@ class OtherTransform:
     preprocessing_fn: str | None
 
     @classmethod
-    def of(cls, base: Dataset) -> OtherTransform:
+    def of(cls, base: OpenDataset) -> OtherTransform:
         """The transform that a dataset's records went through."""
         return cls(base.graphs_dir, base.run, base.manifest.preprocessing_fn)
 
@@ -341,7 +341,7 @@ class Records:
     source: Described
     transform: OtherTransform | None
     _: dataclasses.KW_ONLY
-    onto: Dataset | None = None
+    onto: OpenDataset | None = None
     tried: Sequence[Reject] = ()
     allow_drift: bool = False
 

@@ -19,7 +19,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from tfx_bsl.public import tfxio
 
 from benchmarks.measure import Task
-from benchmarks.tables import TABLES, Numeric, Table
+from benchmarks.tables import TABLES, NumericVector, Table
 
 
 def feature_spec(table: Table) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def feature_spec(table: Table) -> dict[str, Any]:
 def preprocessing(table: Table) -> Any:
     """The table's preprocessing_fn."""
 
-    def numeric(inputs: dict[str, Any], vector: Numeric) -> Any:
+    def numeric(inputs: dict[str, Any], vector: NumericVector) -> Any:
         values = tf.concat([inputs[table.columns[i]] for i in vector.columns], axis=1)
         match vector.how:
             case "z_score":

@@ -19,7 +19,7 @@ from millrace.tune.space import TrialCommand
 from millrace.tune.trial import TrainingProcess
 from schemas import storage
 from schemas.command import duration
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.display import Display
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.source_distribution import how_to_install
@@ -53,7 +53,7 @@ class Study:
       MillraceError: the study's file cannot be read.
     """
 
-    def __init__(self, folder: str, command: TrialCommand, dataset: Dataset, metric: str | None) -> None:
+    def __init__(self, folder: str, command: TrialCommand, dataset: OpenDataset, metric: str | None) -> None:
         self._folder, self._command, self._dataset, self._metric = folder, command, dataset, metric
         self.path = os.path.join(folder, FILE)
         self.higher = metric is not None and higher_is_better(metric)

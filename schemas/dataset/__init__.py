@@ -1,9 +1,9 @@
 """The dataset directory: open, show, verify and prune it; its manifest, and the lease that one job at a time holds."""
 
-from schemas.dataset.opening import Dataset, open_dataset, read_checked
+from schemas.dataset.opening import OpenDataset, open_dataset, read_checked
 
 __all__ = [
-    "Dataset",
+    "OpenDataset",
     "command",
     "holders",
     "layout",

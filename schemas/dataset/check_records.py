@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.dataset import layout
-from schemas.dataset.checks import Issue, Tally
+from schemas.dataset.checks import Issue, ReadProgress
 from schemas.dataset.manifest import Shard
 from schemas.dataset.records import StoredFeature
 from schemas.errors import counted
@@ -179,7 +179,7 @@ class ShardCheck:
     by_content: dict[Content, list[str]]
     record_check: Callable[[], RecordCheck] | None
 
-    def __call__(self, shard: Shard, chunks: Iterator[bytes], tally: Tally) -> list[Issue]:
+    def __call__(self, shard: Shard, chunks: Iterator[bytes], tally: ReadProgress) -> list[Issue]:
         """All issues of a shard. Memory: a few MB and one record, whatever the shard's size."""
         size, crc = 0, google_crc32c.Checksum()
 

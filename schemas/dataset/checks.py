@@ -41,7 +41,7 @@ class Issue:
         return f"{self.path}: {self.message}"
 
 
-class Tally:
+class ReadProgress:
     """How much has been read so far; thread-safe. Setting `stop` ends the reading threads early.
 
     `report` is called after each addition, by one thread at a time.

@@ -51,7 +51,7 @@ class DatasetOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VerifyOptions(DatasetOptions):
+class VerifyDatasetOptions(DatasetOptions):
     """The same, to read all of it."""
 
     threads: int | None = option("files read in parallel (default: one per core)", None)
@@ -84,15 +84,15 @@ class PruneOptions(DatasetOptions):
     all: bool = option("also remove the runs of the previous dataset", False)
 
 
-def verify(options: VerifyOptions, prog: str) -> command.Report:
+def verify(options: VerifyDatasetOptions, prog: str) -> command.Report:
     """Reports every problem, and a summary. The exit code is 1 if there is a problem."""
     data_dir, threads = options.path, options.threads
     if threads is not None and threads < 1:
         raise UsageError(f"--threads {threads}: must be 1 or more")
     from schemas.dataset.manifest import read_manifest
-    from schemas.dataset.verify import Tally, total_bytes, verify_dataset
+    from schemas.dataset.verify import ReadProgress, total_bytes, verify_dataset
 
-    tally, total = Tally(), total_bytes(read_manifest(data_dir))
+    tally, total = ReadProgress(), total_bytes(read_manifest(data_dir))
     begun = time.monotonic()
     with ReadingDisplay(quiet=options.quiet, what="rows", doing="verifying") as display:
         tally.report = lambda: display(tally.rows, tally.bytes / max(total, 1))
@@ -175,7 +175,7 @@ COMMANDS = command.Commands(
     commands=(
         command.Command(
             prog="verify",
-            options=VerifyOptions,
+            options=VerifyDatasetOptions,
             work=verify,
             description="Reads every byte of a dataset and reports every problem.\n\n"
             "Checks the sizes, checksums and rows in "

@@ -28,7 +28,7 @@ from schemas import storage
 from schemas.concurrency import in_threads
 from schemas.dataset import layout
 from schemas.dataset.manifest import File, Shard
-from schemas.dataset.opening import Dataset
+from schemas.dataset.opening import OpenDataset
 from schemas.errors import MillraceError, UsageError
 from schemas.storage.gcs_access import tensorflow_problem
 from schemas.storage.local import TEMPORARY
@@ -52,7 +52,7 @@ class Held:
       left_out: the shards for which there was no room; they are read where the dataset is.
     """
 
-    dataset: Dataset
+    dataset: OpenDataset
     files: int
     copied: int
     copied_bytes: int
@@ -82,7 +82,7 @@ class LocalCache:
         while self._uses:
             self._uses.pop().close()
 
-    def hold(self, dataset: Dataset, splits: Sequence[str], *, copied: Copied = lambda name, size: None) -> Held:
+    def hold(self, dataset: OpenDataset, splits: Sequence[str], *, copied: Copied = lambda name, size: None) -> Held:
         """Copies what a training reads, unless it is there: the graphs, the parity records, and the splits' shards.
 
         Args:
@@ -131,7 +131,7 @@ class LocalCache:
         return os.path.join(self._folder, f"{name[:40]}-{hashlib.sha256(place.encode()).hexdigest()[:16]}")
 
     def _check_room(
-        self, dataset: Dataset, files: Sequence[File | Shard], left_out: Sequence[str], *, needed: Set[str]
+        self, dataset: OpenDataset, files: Sequence[File | Shard], left_out: Sequence[str], *, needed: Set[str]
     ) -> None:
         if not left_out:
             return
@@ -187,7 +187,7 @@ class LocalCache:
         sizes = itertools.accumulate(file.bytes for file in files)
         return files[: sum(size <= room for size in sizes)]
 
-    def _copy(self, dataset: Dataset, root: str, file: File | Shard, copied: Copied) -> None:
+    def _copy(self, dataset: OpenDataset, root: str, file: File | Shard, copied: Copied) -> None:
         path, source = os.path.join(root, file.path), layout.join(dataset.path, file.path)
         with storage.wrap_errors(source), storage.open_read(source) as opened, storage.NewFile(path) as copy:
             shutil.copyfileobj(opened, copy, _CHUNK)

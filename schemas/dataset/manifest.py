@@ -91,7 +91,7 @@ class DataWarning(Strict):
     message: str  # the feature, what was found, what it means, what to do
 
 
-class Split(Strict):
+class SplitShards(Strict):
     """One split's shards, in order."""
 
     rows: Natural
@@ -118,7 +118,7 @@ class Manifest(Strict):
     input_files: tuple[Inside, ...] = ()  # the files of the run that hold them
     input_count: Natural = 0  # how many they are
     totals: tuple[Total, ...] = ()  # their counts, summed
-    splits: dict[str, Split]
+    splits: dict[str, SplitShards]
     files: tuple[File, ...]
     counts: tuple[Count, ...]
     read: Natural

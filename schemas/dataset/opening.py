@@ -96,7 +96,7 @@ def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: I
 
 
 @dataclasses.dataclass(frozen=True)
-class Dataset:
+class OpenDataset:
     """One committed run of a dataset directory."""
 
     path: str
@@ -206,7 +206,7 @@ def _refuse_links(path: str, manifest: Manifest) -> None:
     refuse_links(path, links_of(path, manifest.run, named(manifest)), advice=", or write the dataset again")
 
 
-def open_dataset(path: str, *, trust: bool = False) -> Dataset:
+def open_dataset(path: str, *, trust: bool = False) -> OpenDataset:
     """Opens the dataset directory's current run.
 
     Args:
@@ -225,7 +225,7 @@ def open_dataset(path: str, *, trust: bool = False) -> Dataset:
         raise MillraceError(
             f"{layout.join(path, manifest.run, layout.SCHEMA_YAML)}: not the schema that this dataset was written with"
         )
-    return Dataset(path, manifest, schema, trust)
+    return OpenDataset(path, manifest, schema, trust)
 
 
 def _check_sizes(path: str, manifest: Manifest) -> None:

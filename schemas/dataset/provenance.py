@@ -21,7 +21,7 @@ from schemas import storage
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.dataset import layout
 from schemas.dataset.manifest import Input, read_inputs
-from schemas.dataset.opening import Dataset
+from schemas.dataset.opening import OpenDataset
 from schemas.display import readable
 from schemas.errors import MillraceError
 from schemas.formats import row_format
@@ -54,7 +54,7 @@ class PlacesFile:
         return len(data), hashlib.sha256(data).hexdigest()
 
 
-def read_places(dataset: Dataset, split: str) -> np.ndarray:
+def read_places(dataset: OpenDataset, split: str) -> np.ndarray:
     """The places of a split's records, in the order of its shards: int64 `[rows, 2]`, the key of the file, the offset.
 
     Raises:
@@ -91,7 +91,7 @@ class RawRow:
     values: Mapping[str, str]
 
 
-def sources_of(dataset: Dataset, places: np.ndarray) -> tuple[list[str], np.ndarray]:
+def sources_of(dataset: OpenDataset, places: np.ndarray) -> tuple[list[str], np.ndarray]:
     """The files that rows come from, empty where the dataset names none, and the offsets, int64 `[rows]`.
 
     Args:
@@ -104,7 +104,7 @@ def sources_of(dataset: Dataset, places: np.ndarray) -> tuple[list[str], np.ndar
     return [paths[i] for i in which.tolist()], places[:, 1]
 
 
-def read_rows(dataset: Dataset, places: np.ndarray) -> tuple[list[RawRow], list[str]]:
+def read_rows(dataset: OpenDataset, places: np.ndarray) -> tuple[list[RawRow], list[str]]:
     """Reads single rows again.
 
     Args:
@@ -133,7 +133,7 @@ def read_rows(dataset: Dataset, places: np.ndarray) -> tuple[list[RawRow], list[
     return rows, notes
 
 
-def _files(dataset: Dataset, places: np.ndarray) -> dict[int, Input]:
+def _files(dataset: OpenDataset, places: np.ndarray) -> dict[int, Input]:
     """The inputs that rows come from, by their keys."""
     keys = set(places[:, 0].tolist())
     inputs = (file for part in read_inputs(dataset.path, dataset.manifest) for file in part.inputs)
@@ -141,7 +141,7 @@ def _files(dataset: Dataset, places: np.ndarray) -> dict[int, Input]:
     return {key: file for key, file in by_key if key in keys}
 
 
-def _read(file: Input | None, offsets: Sequence[int], dataset: Dataset) -> tuple[dict[int, Mapping[str, str]], str]:
+def _read(file: Input | None, offsets: Sequence[int], dataset: OpenDataset) -> tuple[dict[int, Mapping[str, str]], str]:
     """The values of rows of a file by offset, and a note if the file may be another one."""
     if file is None:
         raise MillraceError(f"{dataset.path}: some records come from a file that its manifest does not name")
@@ -179,7 +179,7 @@ def open_rows(schema: Schema, path: str) -> RowFile:
     return row_format(schema).open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
 
 
-def possible_paths(path: str, dataset: Dataset) -> Iterator[str]:
+def possible_paths(path: str, dataset: OpenDataset) -> Iterator[str]:
     """Where an input may be: a relative path is that of a file below this folder, or below one that the dataset is in.
 
     Args:
@@ -192,7 +192,7 @@ def possible_paths(path: str, dataset: Dataset) -> Iterator[str]:
             yield str(folder / path)
 
 
-def located(file: Input, dataset: Dataset) -> str | None:
+def located(file: Input, dataset: OpenDataset) -> str | None:
     """Where an input of a dataset is now; None if no file of its size is there."""
     for path in possible_paths(file.path, dataset):
         if storage.exists(path) and storage.stat(path).size == file.bytes:

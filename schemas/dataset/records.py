@@ -15,7 +15,7 @@ from typing import Any, overload
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
-from schemas.dataset.opening import Dataset
+from schemas.dataset.opening import OpenDataset
 from schemas.errors import MillraceError
 from schemas.spec import images as keys
 from schemas.spec.features import Category, CategoryLabel, OneHot, Text
@@ -113,7 +113,7 @@ OTHER = "<other>"  # a value that is not in the vocabulary
 _PADDING = "<padding>"
 
 
-def meanings(dataset: Dataset) -> Mapping[str, Sequence[str]]:
+def meanings(dataset: OpenDataset) -> Mapping[str, Sequence[str]]:
     """By feature, what each id means, in the order of the ids; ids beyond stand for unknown values.
 
     Features with hash buckets have none, and neither have those of a custom preprocessing_fn.
@@ -193,7 +193,7 @@ class Image:
 
 
 @dataclasses.dataclass(frozen=True)
-class Records(Sequence[dict[str, Any]]):
+class RecordTable(Sequence[dict[str, Any]]):
     """Records by feature name; print side by side, a line for each feature."""
 
     rows: tuple[dict[str, Any], ...]
@@ -201,9 +201,9 @@ class Records(Sequence[dict[str, Any]]):
     @overload
     def __getitem__(self, place: int) -> dict[str, Any]: ...
     @overload
-    def __getitem__(self, place: slice) -> Records: ...
-    def __getitem__(self, place: int | slice) -> dict[str, Any] | Records:
-        return Records(self.rows[place]) if isinstance(place, slice) else self.rows[place]
+    def __getitem__(self, place: slice) -> RecordTable: ...
+    def __getitem__(self, place: int | slice) -> dict[str, Any] | RecordTable:
+        return RecordTable(self.rows[place]) if isinstance(place, slice) else self.rows[place]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -256,7 +256,7 @@ def _plain(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def read_records(dataset: Dataset, split: str, n: int) -> Records:
+def read_records(dataset: OpenDataset, split: str, n: int) -> RecordTable:
     """The first records of a split, in stored order.
 
     Returns:
@@ -271,7 +271,7 @@ def read_records(dataset: Dataset, split: str, n: int) -> Records:
     every = (stored_records(path, compressed=bool(dataset.compression)) for path in dataset.shards(split))
     serialized = list(itertools.islice(itertools.chain.from_iterable(every), n))
     if not serialized:
-        return Records(())
+        return RecordTable(())
     try:
         columns = ExamplesToRecordBatchDecoder().DecodeBatch(serialized).to_pydict()
     except RuntimeError as error:
@@ -285,7 +285,7 @@ def read_records(dataset: Dataset, split: str, n: int) -> Records:
             scalar = name in described and described[name].shape == () and len(values) == 1
             row[name] = values[0] if scalar else values
         rows.append(row if dataset.image_schema is None else _with_image(row))
-    return Records(tuple(rows))
+    return RecordTable(tuple(rows))
 
 
 def stored_records(path: str, *, compressed: bool) -> Iterator[bytes]:

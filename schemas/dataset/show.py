@@ -17,7 +17,7 @@ from schemas.dataset import layout
 from schemas.dataset.leakage import lines, read_leakage
 from schemas.dataset.opening import open_dataset, read_checked
 from schemas.dataset.prune import foreign, leftovers
-from schemas.dataset.records import Image, Records, classes_of, meanings, meant, read_records, stored_features
+from schemas.dataset.records import Image, RecordTable, classes_of, meanings, meant, read_records, stored_features
 from schemas.display import table
 from schemas.errors import UsageError, counted, few
 from schemas.spec import images as keys
@@ -152,7 +152,7 @@ _GAP, _LINE = 8, 18  # pixels around an image, and of a line of text
 _ACROSS = 8  # images
 
 
-def contact_sheet(records: Records) -> bytes:
+def contact_sheet(records: RecordTable) -> bytes:
     """A PNG of the records' images, at least one: up to eight across, the larger ones scaled down to 160 pixels."""
     import PIL.Image
     from PIL import ImageDraw, ImageFont

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.check_records import Content, RecordCheck, ShardCheck
-from schemas.dataset.checks import Issue, Tally, named, verify_account, verify_input_files, verify_rejects
+from schemas.dataset.checks import Issue, ReadProgress, named, verify_account, verify_input_files, verify_rejects
 from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
 from schemas.dataset.prune import is_left_over
 from schemas.dataset.records import stored_features
@@ -33,7 +33,7 @@ _GRAPHS = {
 }
 
 
-def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | None = None) -> list[Issue]:
+def verify_dataset(data_dir: str, *, threads: int | None = None, tally: ReadProgress | None = None) -> list[Issue]:
     """Reads a complete dataset and finds all problems.
 
     Args:
@@ -48,7 +48,7 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: Tally | 
       MillraceError: there is no manifest, or it cannot be read.
     """
     manifest = read_manifest(data_dir)
-    tally = tally or Tally()
+    tally = tally or ReadProgress()
     links = _links(data_dir, manifest)
     problems = [*verify_account(manifest), *links, *_extra(data_dir, manifest, {link.path for link in links})]
     checks, unread = _checks(data_dir, manifest, {link.path for link in links})
@@ -94,7 +94,7 @@ def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterato
 
 def _checks(
     data_dir: str, manifest: Manifest, links: Collection[str]
-) -> tuple[list[Callable[[Tally], list[Issue]]], list[Issue]]:
+) -> tuple[list[Callable[[ReadProgress], list[Issue]]], list[Issue]]:
     """A check for each file, the largest file first; and an issue if records cannot be checked against the schema."""
     by_content: dict[Content, list[str]] = collections.defaultdict(list)
     for shard in manifest.shards:
@@ -105,7 +105,7 @@ def _checks(
     record_check, problems = (None, list[Issue]()) if is_linked else _record_check(data_dir, manifest)
     check_shard = ShardCheck(manifest.compression == "gzip", dict(by_content), record_check)
 
-    def check(file: Shard | File, tally: Tally) -> list[Issue]:
+    def check(file: Shard | File, tally: ReadProgress) -> list[Issue]:
         path = layout.join(data_dir, file.path)
         if not storage.exists(path):
             return [Issue(file.path, "missing", "is missing. Restore it, or write the dataset again.")]
@@ -157,4 +157,4 @@ def _check_file(by_sha256: dict[str, str], file: File, chunks: Iterator[bytes]) 
     return [Issue(file.path, "graph" if graph else "changed", message)]
 
 
-__all__ = ["Issue", "Tally", "total_bytes", "verify_dataset"]
+__all__ = ["Issue", "ReadProgress", "total_bytes", "verify_dataset"]

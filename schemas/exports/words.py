@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from schemas import storage
 from schemas.csv.values import distinct, missing_tokens
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.records import classes_of, read_vocabulary, read_words
 from schemas.errors import few
 from schemas.exports.notes import read_notes
@@ -20,7 +20,7 @@ from schemas.spec.table import Schema
 _CHARACTERS = 40  # of a word that is shown
 
 
-def differing_words(export_dir: str, dataset: Dataset) -> list[str]:
+def differing_words(export_dir: str, dataset: OpenDataset) -> list[str]:
     """How the classes and vocabularies of an export differ from those of a dataset of the same schema.
 
     Args:

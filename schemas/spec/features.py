@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schemas.spec.kinds.base import Item, ReadAsNumbers, ReadAsStrings, Watched
+from schemas.spec.kinds.base import ComparedItem, Item, ReadAsNumbers, ReadAsStrings
 from schemas.spec.kinds.numbers import SMALLEST_NORMAL, Bucketize, Numeric, NumericLabel, OneHot, Scale
 from schemas.spec.kinds.words import Bool, Category, CategoryLabel, Cross, Ignore, Key, Text, Weight
 
@@ -22,6 +22,7 @@ __all__ = [
     "Bucketize",
     "Category",
     "CategoryLabel",
+    "ComparedItem",
     "Cross",
     "Feature",
     "Ignore",
@@ -35,6 +36,5 @@ __all__ = [
     "ReadAsStrings",
     "Scale",
     "Text",
-    "Watched",
     "Weight",
 ]

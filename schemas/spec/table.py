@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from schemas.spec.features import Bool, Category, Cross, Feature, Key, Label, Numeric, Watched, Weight
+from schemas.spec.features import Bool, Category, ComparedItem, Cross, Feature, Key, Label, Numeric, Weight
 from schemas.spec.forms import (
     MAX_COLUMNS,
     MAX_NAME,
@@ -239,14 +239,14 @@ class Schema(Declared):
     def drift_limits(self, name: str) -> Limits | None:
         """The thresholds of drift of a feature, the label or the weight: its own, or those of the whole table."""
         for item in self.items:
-            if item.name == name and isinstance(item, Watched) and item.drift is not None:
+            if item.name == name and isinstance(item, ComparedItem) and item.drift is not None:
                 return limits_of(item.drift)
         return limits_of(self.drift)
 
     @property
     def limits_drift(self) -> bool:
         """Whether there is any threshold of drift."""
-        return any(self.drift_limits(item.name) is not None for item in self.items if isinstance(item, Watched))
+        return any(self.drift_limits(item.name) is not None for item in self.items if isinstance(item, ComparedItem))
 
 
 OFFSET = "_offset"  # int64: the record's first byte in its (decompressed) file

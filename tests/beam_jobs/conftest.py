@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from tests.support.datasets import Folder, folder_of_people, write_rejecting
 from tests.support.forking import Forking
 from tests.support.people import LEAN_SCHEMA, MEASURED_SCHEMA, SCHEMA
@@ -43,7 +43,7 @@ def written(people: Folder, people_once: Folder) -> Folder:
 
 
 @pytest.fixture(scope="session")
-def all_kinds(share_dataset) -> Dataset:
+def all_kinds(share_dataset) -> OpenDataset:
     """The dataset of 500 rows with every kind of feature, written once. Not to be changed."""
     return share_dataset("all_kinds", lambda folder: folder_of_people(folder, SCHEMA).run())
 
@@ -54,14 +54,14 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture(scope="session")
-def shared_rejecting(share) -> tuple[Folder, Dataset]:
+def shared_rejecting(share) -> tuple[Folder, OpenDataset]:
     """40 rows, of which 4 are rejected, written once. Not to be changed."""
     folder = Folder(share("rejecting", write_rejecting))
     return folder, folder.dataset
 
 
 @pytest.fixture
-def rejecting(folder: Folder, shared_rejecting: tuple[Folder, Dataset]) -> Dataset:
+def rejecting(folder: Folder, shared_rejecting: tuple[Folder, OpenDataset]) -> OpenDataset:
     """40 rows, of which 4 are rejected: a copy of its own for each test."""
     shutil.copytree(shared_rejecting[0].output, folder.output)
     return folder.dataset

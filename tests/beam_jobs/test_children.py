@@ -29,7 +29,7 @@ from beam_jobs.rows.children import (
 )
 from beam_jobs.rows.groups import Group, Unit, cache_path, decode, grouped, read_cache
 from schemas.csv.file import open_csv, split_ranges
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import MillraceError
 from tests.support.csv_reading import table_schema
 from tests.support.datasets import BAD, BROKEN, FEW, FEW_HEADER, FEW_ROWS, Folder, rejects_of, written
@@ -183,7 +183,7 @@ UNMEASURED = FEW.replace("transform: z_score", "transform: none").replace(
 )
 
 
-def account(dataset: Dataset) -> tuple[Any, ...]:
+def account(dataset: OpenDataset) -> tuple[Any, ...]:
     """All that a job has found: the records in their order, the counts, the digests of the inputs, the rejects."""
     manifest, run = dataset.manifest, Path(dataset.run_dir)
     shards = {split: [shard.rows for shard in content.shards] for split, content in manifest.splits.items()}

@@ -17,7 +17,7 @@ from scipy.spatial.distance import jensenshannon
 from beam_jobs.compare import main
 from beam_jobs.raw_files import read_rows
 from schemas.comparison import compare
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import UsageError
 from schemas.spec.loader import parse_schema
 from tests.support.datasets import written, written_rows
@@ -53,7 +53,7 @@ def features(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {feature["name"]: feature for feature in data["comparisons"][0]["features"]}
 
 
-def test_the_same_rows_stay_within_the_noise(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+def test_the_same_rows_stay_within_the_noise(all_kinds: OpenDataset, tmp_path: Path, ask) -> None:
     code, data = ask(all_kinds.path, write(tmp_path / "same.csv"), "--drift", 0.001)
     assert code == 0
     assert data["comparisons"][0]["verdict"] == "ok"
@@ -63,7 +63,7 @@ def test_the_same_rows_stay_within_the_noise(all_kinds: Dataset, tmp_path: Path,
     assert not {"id", "note", "city_x_grade"} & names
 
 
-def test_served_requests_lack_the_label_and_have_other_columns(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+def test_served_requests_lack_the_label_and_have_other_columns(all_kinds: OpenDataset, tmp_path: Path, ask) -> None:
     def served(row: Row, i: int) -> Row:
         cells = {name: row[name] for name in reversed(row) if name not in ("y", "w", "id", "note")}
         return {"request_id": f"r{i}", **cells, "prediction": "yes", "model": "7", "time": "2026-01-01T00:00:00Z"}
@@ -90,7 +90,7 @@ DRIFTS: dict[str, tuple[Callable[[Row], dict[str, str]], str]] = {
 
 
 @pytest.mark.parametrize("name", DRIFTS)
-def test_what_has_drifted_comes_first(all_kinds: Dataset, tmp_path: Path, ask, name: str) -> None:
+def test_what_has_drifted_comes_first(all_kinds: OpenDataset, tmp_path: Path, ask, name: str) -> None:
     change, feature = DRIFTS[name]
     raw = write(tmp_path / "new.csv", lambda row, _: row | change(row))
     code, data = ask(all_kinds.path, raw, "--drift", 0.05)
@@ -101,7 +101,7 @@ def test_what_has_drifted_comes_first(all_kinds: Dataset, tmp_path: Path, ask, n
     assert f"{feature} drifted by" in comparison["told"]
 
 
-def test_a_bool_is_what_it_means(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+def test_a_bool_is_what_it_means(all_kinds: OpenDataset, tmp_path: Path, ask) -> None:
     spelt = {"yes": "1", "No": "false", "TRUE": "t", "?": "?"}
     raw = write(tmp_path / "spelt.csv", lambda row, _: row | {"member": spelt[row["member"]]})
     _, same = ask(all_kinds.path, write(tmp_path / "same.csv"))
@@ -110,7 +110,7 @@ def test_a_bool_is_what_it_means(all_kinds: Dataset, tmp_path: Path, ask) -> Non
     assert features(data)["member"]["unseen"] is None
 
 
-def test_distances_to_raw_files_as_scipy_has_them(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+def test_distances_to_raw_files_as_scipy_has_them(all_kinds: OpenDataset, tmp_path: Path, ask) -> None:
     """The train split is read back from the raw file by its keys, which hash as the job hashed them."""
     from schemas.dataset.records import read_records
 
@@ -129,7 +129,7 @@ def test_distances_to_raw_files_as_scipy_has_them(all_kinds: Dataset, tmp_path: 
     assert drift["range"]["outside"] == sum(not min(first) <= value <= max(first) for value in second)
 
 
-def test_rejects_are_counted_and_said(all_kinds: Dataset, tmp_path: Path, capsys) -> None:
+def test_rejects_are_counted_and_said(all_kinds: OpenDataset, tmp_path: Path, capsys) -> None:
     raw = tmp_path / "bad.csv.gz"
     no_class = people_csv(1).splitlines()[1].removesuffix("yes") + "maybe\n"
     raw.write_bytes(gzip.compress((people_csv(100) + "too,few\n" * 3 + no_class).encode()))
@@ -140,7 +140,7 @@ def test_rejects_are_counted_and_said(all_kinds: Dataset, tmp_path: Path, capsys
     assert "label_not_in_values      1" in printed
 
 
-def test_two_datasets_and_the_splits_of_one(all_kinds: Dataset, tmp_path: Path, ask, capsys) -> None:
+def test_two_datasets_and_the_splits_of_one(all_kinds: OpenDataset, tmp_path: Path, ask, capsys) -> None:
     code, data = ask(all_kinds.path, all_kinds.path, "--drift", 1e-6)
     assert (code, {feature["distance"] for feature in features(data).values()}) == (0, {0.0})
     code, data = ask(all_kinds.path)
@@ -155,7 +155,7 @@ def test_two_datasets_and_the_splits_of_one(all_kinds: Dataset, tmp_path: Path, 
     assert [word in printed for word in ("point[p1]", "city", "y (label)")] == [True] * 3
 
 
-def test_a_label_that_changed_is_not_called_ok(all_kinds: Dataset, tmp_path: Path, capsys) -> None:
+def test_a_label_that_changed_is_not_called_ok(all_kinds: OpenDataset, tmp_path: Path, capsys) -> None:
     """Two values of which each differs by as much: the terminal and the page name the same one."""
     raw = write(tmp_path / "new.csv", lambda row, _: row | {"y": "yes"})
     assert main([all_kinds.path, str(raw), "--html", str(tmp_path / "page.html")]) == 0
@@ -169,7 +169,7 @@ def test_a_label_that_changed_is_not_called_ok(all_kinds: Dataset, tmp_path: Pat
     assert "ok: " not in printed
 
 
-def test_a_page_escapes_what_comes_from_data_and_loads_nothing(all_kinds: Dataset, tmp_path: Path, ask) -> None:
+def test_a_page_escapes_what_comes_from_data_and_loads_nothing(all_kinds: OpenDataset, tmp_path: Path, ask) -> None:
     raw = write(tmp_path / "new.csv", lambda row, _: row | {"city": "<script>alert(1)</script>"})
     code, data = ask(all_kinds.path, raw, "--html", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
@@ -210,7 +210,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_one_line_and_exit_with_2(all_kinds: Dataset, tmp_path: Path, capsys, name: str) -> None:
+def test_mistakes_are_one_line_and_exit_with_2(all_kinds: OpenDataset, tmp_path: Path, capsys, name: str) -> None:
     argv, message = MISTAKES[name]
     raw = write(tmp_path / "raw.csv")
     lacking = write(tmp_path / "lacking.csv", lambda row, _: {k: v for k, v in row.items() if k != "size"})
@@ -258,7 +258,7 @@ def test_images(tmp_path: Path, ask, labelled: bool) -> None:
     assert ("image/class/text" in feature_drifts) == labelled
 
 
-def test_a_dataset_of_fewer_features(all_kinds: Dataset, people_once, tmp_path: Path, capsys) -> None:
+def test_a_dataset_of_fewer_features(all_kinds: OpenDataset, people_once, tmp_path: Path, capsys) -> None:
     code = main([all_kinds.path, str(people_once.output)])
     printed = capsys.readouterr().out
     assert code == 0

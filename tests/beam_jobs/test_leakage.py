@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 from beam_jobs.preprocess import main as preprocess
 from beam_jobs.preprocess import summarize
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.command import main as dataset_command
 from schemas.dataset.leakage import read_leakage
 from schemas.errors import MillraceError
@@ -61,19 +61,19 @@ def parcels(folder: Path) -> dict[str, pd.DataFrame]:
     return files
 
 
-def run(folder: Path, pattern: str, output: Path, **changes: Any) -> Dataset:
+def run(folder: Path, pattern: str, output: Path, **changes: Any) -> OpenDataset:
     return Folder(folder).run(input=(str(folder / pattern),), output=str(output), **changes)
 
 
 @pytest.fixture(scope="module")
-def leaking(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, dict[str, pd.DataFrame]]:
+def leaking(tmp_path_factory: pytest.TempPathFactory) -> tuple[OpenDataset, dict[str, pd.DataFrame]]:
     """A dataset with leaks, and the files that it was made of."""
     folder = tmp_path_factory.mktemp("leaking")
     files = parcels(folder / "raw")
     return run(folder / "raw", "*.csv", folder / "out", range_mb=0.02), files
 
 
-def test_a_job_says_what_it_found_and_where(leaking: tuple[Dataset, dict[str, pd.DataFrame]], capsys) -> None:
+def test_a_job_says_what_it_found_and_where(leaking: tuple[OpenDataset, dict[str, pd.DataFrame]], capsys) -> None:
     dataset, files = leaking
     manifest = dataset.manifest
     leakage = read_leakage(dataset.path, manifest)
@@ -262,7 +262,7 @@ def counts(node: Any) -> Any:
     return {k: counts(v) for k, v in node.items() if k != "examples"} if isinstance(node, dict) else node
 
 
-def test_a_damaged_file_is_named(leaking: tuple[Dataset, dict[str, pd.DataFrame]], tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(leaking: tuple[OpenDataset, dict[str, pd.DataFrame]], tmp_path: Path) -> None:
     dataset, _ = leaking
     shutil.copytree(dataset.path, tmp_path / "copy")
     path = tmp_path / "copy" / dataset.run / layout.LEAKAGE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import UsageError
@@ -18,7 +18,7 @@ from tests.support.written_records import examples
 
 
 @pytest.fixture(scope="module")
-def raw(all_kinds: Dataset) -> pd.DataFrame:
+def raw(all_kinds: OpenDataset) -> pd.DataFrame:
     """The rows with their splits, which the records' keys tell."""
     rows = pd.read_csv(
         Path(all_kinds.path).parent / "people.csv", dtype=str, keep_default_na=False, na_values=["?", ""]
@@ -27,7 +27,7 @@ def raw(all_kinds: Dataset) -> pd.DataFrame:
     return rows.assign(split=rows["id"].map(splits))
 
 
-def test_numbers_are_those_of_the_raw_file(all_kinds: Dataset, raw: pd.DataFrame) -> None:
+def test_numbers_are_those_of_the_raw_file(all_kinds: OpenDataset, raw: pd.DataFrame) -> None:
     features = {item["name"]: item for item in read_statistics(all_kinds.path)["features"]}
     for name, column in {"age": "age", "pay": "pay", "steps": "steps", "point[p1]": "p1", "w": "w"}.items():
         for split, rows in raw.groupby("split"):
@@ -44,7 +44,7 @@ def test_numbers_are_those_of_the_raw_file(all_kinds: Dataset, raw: pd.DataFrame
             assert quantiles[0.5] == expected.quantile(0.5, interpolation="lower")
 
 
-def test_strings_are_those_of_the_raw_file(all_kinds: Dataset, raw: pd.DataFrame) -> None:
+def test_strings_are_those_of_the_raw_file(all_kinds: OpenDataset, raw: pd.DataFrame) -> None:
     features = {item["name"]: item for item in read_statistics(all_kinds.path)["features"]}
     assert [features[name]["role"] for name in ("id", "w", "y", "city")] == ["key", "weight", "label", "feature"]
     for name in ("city", "grade", "member", "words", "bag", "y"):
@@ -61,7 +61,7 @@ def test_strings_are_those_of_the_raw_file(all_kinds: Dataset, raw: pd.DataFrame
         assert tops == {name: (rows[name] == "1").sum() for name in ("pet0", "pet1", "pet2")}
 
 
-def test_the_files_are_part_of_the_dataset(all_kinds: Dataset) -> None:
+def test_the_files_are_part_of_the_dataset(all_kinds: OpenDataset) -> None:
     """So verify reads them, and prune keeps them."""
     assert {Path(file.path).name for file in all_kinds.manifest.files} >= layout.STATISTICS
     rows = {name: split.rows for name, split in all_kinds.manifest.splits.items()}
@@ -103,7 +103,7 @@ def test_a_job_without_statistics(people: Folder, people_once: Folder) -> None:
         read_statistics(dataset.path)
 
 
-def test_a_replay_on_a_dataset_without_statistics_adds_none(rejecting: Dataset, folder: Folder) -> None:
+def test_a_replay_on_a_dataset_without_statistics_adds_none(rejecting: OpenDataset, folder: Folder) -> None:
     without_statistics(rejecting)
     folder.replay(folder.correct(rejecting, as_good))
     manifest = read_manifest(rejecting.path)
@@ -111,7 +111,7 @@ def test_a_replay_on_a_dataset_without_statistics_adds_none(rejecting: Dataset, 
     assert not {Path(file.path).name for file in manifest.files} & layout.STATISTICS
 
 
-def without_statistics(dataset: Dataset) -> None:
+def without_statistics(dataset: OpenDataset) -> None:
     """Takes a dataset's statistics away, as if it had been written with --no_statistics."""
     manifest = dataset.manifest
     remaining_files = tuple(file for file in manifest.files if Path(file.path).name not in layout.STATISTICS)

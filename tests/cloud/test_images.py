@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.storage import folders
 from tests.support import datasets, training
 from tests.support.datasets import assert_same
@@ -17,7 +17,7 @@ from tests.support.image_files import write_folders
 from trainer import predict
 
 
-def preprocess(folder: Path, schema: str, raw: str, output: str) -> Dataset:
+def preprocess(folder: Path, schema: str, raw: str, output: str) -> OpenDataset:
     return datasets.written(folder, schema, f"{raw}/*/*", output=output, num_shards=2, max_rejects=20)
 
 

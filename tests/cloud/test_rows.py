@@ -12,7 +12,7 @@ from beam_jobs.core.options import AppendOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs.append import run_append
 from schemas import storage
-from schemas.dataset import Dataset, command, open_dataset
+from schemas.dataset import OpenDataset, command, open_dataset
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import UsageError
 from schemas.storage import folders
@@ -21,7 +21,7 @@ from tests.support.datasets import assert_same
 from tests.support.people import LEAN_SCHEMA, people_csv
 
 
-def preprocess(folder: Path, raw: str, output: str, schema: str = LEAN_SCHEMA, **changes: Any) -> Dataset:
+def preprocess(folder: Path, raw: str, output: str, schema: str = LEAN_SCHEMA, **changes: Any) -> OpenDataset:
     return datasets.written(folder, schema, raw, output=output, **{"max_reject_fraction": 1.0, **changes})
 
 

@@ -19,7 +19,7 @@ from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.runners.direct.evaluation_context import EvaluationContext
 
 from beam_jobs.core.accounting import TooManyRejects
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.prune import foreign
 from tests.support.datasets import accounts_hold, contents, folder_of_people, rejects_of
 from tests.support.drawn_datasets import KINDS
@@ -92,7 +92,7 @@ def test_records_come_once_where_each_bundle_fails_once(tmp_path: Path, kind: st
         assert any(step in name for name in failed), failed
 
 
-def names(dataset: Dataset) -> list[str]:
+def names(dataset: OpenDataset) -> list[str]:
     """The files that the manifest names beside the shards."""
     return [file.path for file in dataset.manifest.files]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import OpenDataset, open_dataset
 from schemas.dataset.leakage import read_leakage
 from schemas.dataset.statistics import read_statistics
 from schemas.rejects import Reject
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.long
 class Written:
     """A dataset on local disk, and the folder or bucket that its input was in."""
 
-    dataset: Dataset
+    dataset: OpenDataset
     place: str
 
 
@@ -122,7 +122,7 @@ def test_the_inputs_have_what_they_are_to_show(written: tuple[Inputs, Written]) 
     assert all(dataset.rows(split) for split in dataset.splits)
 
 
-def described(dataset: Dataset) -> list[dict[str, Any]]:
+def described(dataset: OpenDataset) -> list[dict[str, Any]]:
     """The statistics of its features, but for what the order of values may change: quantiles where they are estimated.
 
     Rounding may change the last digits of mean and deviation.
@@ -139,7 +139,7 @@ def described(dataset: Dataset) -> list[dict[str, Any]]:
     return features
 
 
-def counts(dataset: Dataset) -> collections.Counter[tuple[object, ...]]:
+def counts(dataset: OpenDataset) -> collections.Counter[tuple[object, ...]]:
     """The numbers of records by input, outcome and reason; inputs by their names alone."""
     return collections.Counter(
         {(name_of(c.input), c.outcome, c.split, c.stage, c.reason): c.rows for c in dataset.manifest.counts}
@@ -167,7 +167,7 @@ def name_of(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def vocabularies(dataset: Dataset) -> dict[str, bytes]:
+def vocabularies(dataset: OpenDataset) -> dict[str, bytes]:
     """The files of vocabularies by name."""
     folder = Path(dataset.run_dir, "transform_fn", "assets")
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
@@ -176,7 +176,7 @@ def vocabularies(dataset: Dataset) -> dict[str, bytes]:
 ONES = {"float32": 1.0, "string": b"1", "uint8": np.uint8(1), "int64": np.int64(1)}
 
 
-def statistics(dataset: Dataset) -> dict[str, list[float]]:
+def statistics(dataset: OpenDataset) -> dict[str, list[float]]:
     """What the transform makes of a row of ones, which shows every mean, scale and boundary that it has measured."""
     if dataset.image_schema is None:
         columns = raw_columns(dataset.schema)

@@ -18,7 +18,7 @@ from millrace.cli import main
 from millrace.model import feature_values, image_request, row_request
 from schemas.dataset import open_dataset
 from schemas.dataset.records import Image as StoredImage
-from schemas.dataset.records import Records
+from schemas.dataset.records import RecordTable
 from schemas.dataset.show import contact_sheet
 from schemas.errors import MillraceError, UsageError
 from schemas.formats import row_format
@@ -156,7 +156,7 @@ def test_images_become_a_contact_sheet_that_replaces_nothing(shapes, tmp_path, m
 
 def test_raw_pixels_keep_their_colours(shapes):
     red = StoredImage(bytes([250, 10, 10]) * 64, "RAW", 8, 8)
-    sheet = Image.open(io.BytesIO(contact_sheet(Records(({"image": red, "image/class/text": "x"},)))))
+    sheet = Image.open(io.BytesIO(contact_sheet(RecordTable(({"image": red, "image/class/text": "x"},)))))
     assert (250, 10, 10) in {colour for _, colour in sheet.convert("RGB").getcolors(1 << 20) or ()}
 
 

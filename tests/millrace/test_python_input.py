@@ -16,7 +16,7 @@ import millrace
 from millrace.model import feature_values, image_request, row_request
 from millrace.serve.model import Interface
 from millrace.serve.requests import plain_rows
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import UsageError
 from schemas.exports.model import inputs_of
 from schemas.spec.images import ImageSchema
@@ -186,7 +186,7 @@ def test_no_pairs(patterns_model: TrainedModel) -> None:  # noqa: F811
 
 
 @pytest.mark.slow
-def test_no_rows_of_a_regression_without_a_key(wages: Dataset, tmp_path: Path) -> None:  # noqa: F811
+def test_no_rows_of_a_regression_without_a_key(wages: OpenDataset, tmp_path: Path) -> None:  # noqa: F811
     options: dict[str, Any] = {"model": "linear", "max_steps": 2, "quiet": True, "no_report": True, "seed": 1}
     trained = millrace.train(data_dir=wages.path, model_dir=tmp_path / "model", **options)
     with millrace.load_model(trained.export_dir) as model:

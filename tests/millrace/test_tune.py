@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from millrace.tune import command
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from tests.support.commands import ended
 from tests.support.processes import until
 from trainer import task
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 MODEL = "tests.support.tuned_models:model_fn"
 
 
-def arguments(dataset: Dataset, study: Path, *argv: str, steps: int = 30) -> list[str]:
+def arguments(dataset: OpenDataset, study: Path, *argv: str, steps: int = 30) -> list[str]:
     fixed = ["--data_dir", dataset.path, "--study", str(study), "--model", MODEL, "--max_steps", str(steps)]
     fixed += ["--save_checkpoints_steps", "10", "--batch_size", "32", "--seed", "1", "--deterministic", "--no_report"]
     return [*fixed, "--best_metric", "loss", *argv]
@@ -40,7 +40,7 @@ def tuned(capsys: pytest.CaptureFixture[str], argv: list[str], *, code: int = 0)
 
 
 @pytest.fixture(scope="module")
-def whole(late: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+def whole(late: OpenDataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """A study of four rates that learn and one that does not, in a folder whose name needs quotes; what it printed."""
     study = tmp_path_factory.mktemp("study") / "it's $HOME"
     space = ["--space", "learning_rate=categorical:0.003:0.004:0.005:0.006:0", "--search", "grid"]
@@ -97,7 +97,7 @@ def test_the_command_that_is_printed_trains_the_best_again(whole: tuple[Path, st
 
 
 def test_a_study_that_has_ended_says_the_same_again(
-    whole: tuple[Path, str, str], late: Dataset, capsys: pytest.CaptureFixture[str]
+    whole: tuple[Path, str, str], late: OpenDataset, capsys: pytest.CaptureFixture[str]
 ) -> None:
     space = ["--space", "learning_rate=categorical:0.003:0.004:0.005:0.006:0", "--search", "grid"]
     result, err = tuned(capsys, arguments(late, whole[0], *space))
@@ -109,7 +109,7 @@ def test_a_study_that_has_ended_says_the_same_again(
 
 
 def test_a_trial_that_is_a_link_is_refused_since_models_are_removed_below_it(
-    whole: tuple[Path, str, str], late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    whole: tuple[Path, str, str], late: OpenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study, elsewhere = tmp_path / "study", tmp_path / "elsewhere"
     shutil.copytree(whole[0], study)
@@ -129,7 +129,7 @@ def test_a_trial_that_is_a_link_is_refused_since_models_are_removed_below_it(
 
 
 def test_with_another_training_it_is_another_study(
-    whole: tuple[Path, str, str], late: Dataset, capsys: pytest.CaptureFixture[str]
+    whole: tuple[Path, str, str], late: OpenDataset, capsys: pytest.CaptureFixture[str]
 ) -> None:
     space = ["--space", "learning_rate=categorical:0.003:0.004:0.005:0.006:0", "--search", "grid"]
     result, _ = tuned(capsys, arguments(late, whole[0], *space, steps=50), code=2)
@@ -137,7 +137,7 @@ def test_with_another_training_it_is_another_study(
 
 
 def test_trials_that_fail_are_reported_and_the_others_go_on(
-    late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    late: OpenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--space", "fate=categorical:nan:killed:fine", "--search", "grid", "--keep_models", "best"]
     result, err = tuned(capsys, arguments(late, tmp_path / "study", *argv))
@@ -154,7 +154,7 @@ def test_trials_that_fail_are_reported_and_the_others_go_on(
 
 
 def test_if_all_trials_fail_the_study_has_failed(
-    late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    late: OpenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--space", "learning_rate=float:0.1:1", "--hparams", "fate=killed", "--trials", "9"]
     result, err = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
@@ -167,7 +167,7 @@ def test_if_all_trials_fail_the_study_has_failed(
 
 
 def test_a_metric_that_no_evaluation_has_is_named(
-    late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    late: OpenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--space", "learning_rate=categorical:0.1:0.2", "--best_metric", "f1", "--search", "grid"]
     result, _ = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
@@ -175,7 +175,7 @@ def test_a_metric_that_no_evaluation_has_is_named(
 
 
 def test_folders_of_trials_without_their_study_are_left_alone(
-    late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    late: OpenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "study" / "trials" / "000").mkdir(parents=True)
     result, _ = tuned(
@@ -185,7 +185,7 @@ def test_folders_of_trials_without_their_study_are_left_alone(
 
 
 def test_killed_at_any_time_it_continues_where_it_was(
-    late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    late: OpenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = tmp_path / "study"
     argv = arguments(late, study, "--space", "learning_rate=categorical:0.01:0.02", "--search", "grid", steps=200)
@@ -212,7 +212,7 @@ def test_killed_at_any_time_it_continues_where_it_was(
 
 
 def test_without_a_model_it_is_that_of_the_data_for_all_trials(
-    late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    late: OpenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["--data_dir", late.path, "--study", str(tmp_path), "--max_steps", "10", "--no_report"]
     argv += ["--space", "width=categorical:8:16", "--search", "grid", "--hparams", "members=2", "depth=1"]
@@ -223,7 +223,7 @@ def test_without_a_model_it_is_that_of_the_data_for_all_trials(
 
 
 def test_when_the_time_is_up_it_stops_and_can_go_on(
-    late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    late: OpenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = arguments(late, tmp_path / "study", "--space", "learning_rate=categorical:0.01:0.02")
     result, _ = tuned(capsys, [*argv, "--timeout_hours", "0.0000001"])
@@ -233,7 +233,7 @@ def test_when_the_time_is_up_it_stops_and_can_go_on(
 
 @pytest.mark.parametrize("content", [b"not a study" * 100, b"SQLite format 3\0" + bytes(5000)])
 def test_a_damaged_file_is_named(
-    late: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+    late: OpenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
     (tmp_path / "study.db").write_bytes(content)
     result, _ = tuned(capsys, arguments(late, tmp_path, "--space", "learning_rate=float:0.1:0.2"), code=1)

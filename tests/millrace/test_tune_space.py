@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from millrace.tune.space import Parameter, TrialCommand, read_parameters
 from millrace.tune.study import Study
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import UsageError
 
 NAMES = st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
@@ -44,7 +44,7 @@ def test_any_other_text_is_a_usage_error_that_names_it(text: str) -> None:
 
 
 @pytest.mark.parametrize("search", ["bayesian", "random"])
-def test_the_same_seed_draws_the_same_values(late: Dataset, tmp_path: Path, search: str) -> None:
+def test_the_same_seed_draws_the_same_values(late: OpenDataset, tmp_path: Path, search: str) -> None:
     """Also of a trial that goes on after an interruption."""
     trial = TrialCommand({"data_dir": late.path}, read_parameters(["learning_rate=float:0.1:1"]))
 

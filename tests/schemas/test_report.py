@@ -12,7 +12,7 @@ import pytest
 
 from schemas.comparison import compare
 from schemas.dataset.leakage import lines, percent
-from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, Split
+from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, SplitShards
 from schemas.rejects import Reject
 from schemas.report import data_report
 from schemas.report.charts import Line
@@ -70,8 +70,8 @@ def manifest_of(**changes: Any) -> Manifest:
         "versions": {},
         "inputs": (Input(path="a.csv", bytes=1, version="1", read=110, written=100, rejected=10),),
         "splits": {
-            "train": Split(rows=80, shards=(Shard(path="r/t", rows=80, bytes=8_000, crc32c="0" * 8),)),
-            "eval": Split(rows=20, shards=(Shard(path="r/e", rows=20, bytes=2_000, crc32c="0" * 8),)),
+            "train": SplitShards(rows=80, shards=(Shard(path="r/t", rows=80, bytes=8_000, crc32c="0" * 8),)),
+            "eval": SplitShards(rows=20, shards=(Shard(path="r/e", rows=20, bytes=2_000, crc32c="0" * 8),)),
         },
         "files": (),
         "counts": (Count(input="a.csv", outcome="rejected", stage="parse", reason="too_few_columns", rows=10),),

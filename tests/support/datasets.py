@@ -18,7 +18,7 @@ from beam_jobs.core.options import AppendOptions, JobOptions
 from beam_jobs.runs.append import Outcome, run_append
 from beam_jobs.runs.job import run_job
 from schemas import storage
-from schemas.dataset import Dataset, holders, layout, lease, open_dataset
+from schemas.dataset import OpenDataset, holders, layout, lease, open_dataset
 from schemas.dataset.holders import RemoteHolder
 from schemas.dataset.verify import verify_dataset
 from schemas.rejects import Reject, read_rejects
@@ -28,7 +28,7 @@ from tests.support.processes import until
 from tests.support.written_records import examples, records
 
 
-def written(folder: Path, schema: str, *inputs: str, output: str | None = None, **changes: Any) -> Dataset:
+def written(folder: Path, schema: str, *inputs: str, output: str | None = None, **changes: Any) -> OpenDataset:
     """Runs a job, and opens what it has written.
 
     Args:
@@ -44,12 +44,12 @@ def written(folder: Path, schema: str, *inputs: str, output: str | None = None, 
     return open_dataset(output)
 
 
-def written_rows(folder: Path, schema: str, header: str, rows: Iterable[str], **changes: Any) -> Dataset:
+def written_rows(folder: Path, schema: str, header: str, rows: Iterable[str], **changes: Any) -> OpenDataset:
     """Writes rows to `rows.csv`, and runs a job on them, of two shards a split by default; else as `written`."""
     return written(folder, schema, Folder(folder).write("rows.csv", [header, *rows]), **{"num_shards": 2, **changes})
 
 
-def assert_same(there: Dataset, here: Dataset) -> None:
+def assert_same(there: OpenDataset, here: OpenDataset) -> None:
     """Asserts that two datasets have the same records, and that the first is valid."""
     from tests.support.written_records import records
 
@@ -134,7 +134,7 @@ class Folder:
         return self.path / "out"
 
     @property
-    def dataset(self) -> Dataset:
+    def dataset(self) -> OpenDataset:
         return open_dataset(str(self.output))
 
     def write(self, name: str, lines: Iterable[str], *, encoding: str = "utf-8", end: str = "\n") -> str:
@@ -149,7 +149,7 @@ class Folder:
         """Writes the file of a day."""
         return self.write(name or f"day{day}.csv", [DAYS_HEADER, *(day_row(day, i) for i in range(rows))])
 
-    def job(self, schema: str, *inputs: str, **changes: Any) -> Dataset:
+    def job(self, schema: str, *inputs: str, **changes: Any) -> OpenDataset:
         """Writes the schema, and runs a job on the inputs."""
         return written(self.path, schema, *inputs, **changes)
 
@@ -158,7 +158,7 @@ class Folder:
         defaults = {"schema": str(self.schema), "input": (str(self.raw),), "output": str(self.output), "quiet": True}
         return JobOptions(**{**defaults, **changes})
 
-    def run(self, **changes: Any) -> Dataset:
+    def run(self, **changes: Any) -> OpenDataset:
         """Runs that job."""
         options = self.options(**changes)
         run_job(options)
@@ -174,7 +174,7 @@ class Folder:
         return run_append(AppendOptions(str(self.output), inputs, **{"quiet": True, **changes}), report=report)
 
     def correct(
-        self, dataset: Dataset, fix: Callable[[Reject], str | None] = text_of, name: str = "corrected.jsonl"
+        self, dataset: OpenDataset, fix: Callable[[Reject], str | None] = text_of, name: str = "corrected.jsonl"
     ) -> str:
         """Writes the dataset's rejects, corrected by `fix`, without those for which it returns None."""
         lines = []
@@ -203,7 +203,7 @@ def folder_of_people(path: Path, schema: str) -> Folder:
     return folder
 
 
-def write_rejecting(path: Path) -> tuple[Folder, Dataset]:
+def write_rejecting(path: Path) -> tuple[Folder, OpenDataset]:
     """Writes the 40 rows to a folder, and their dataset, which rejects the invalid ones."""
     folder = Folder(path)
     dataset = folder.job(FEW, folder.write("rows.csv", [FEW_HEADER, *BAD]))
@@ -211,7 +211,7 @@ def write_rejecting(path: Path) -> tuple[Folder, Dataset]:
     return folder, dataset
 
 
-def rejects_of(dataset: Dataset) -> list[Reject]:
+def rejects_of(dataset: OpenDataset) -> list[Reject]:
     names = [name for name in storage.listdir(dataset.run_dir) if name.startswith("rejects-")]
     return [r for name in names for r in read_rejects(storage.read_bytes(storage.join(dataset.run_dir, name)))]
 
@@ -221,11 +221,11 @@ def as_good(reject: Reject) -> str:
     return next(FEW_ROWS[i] for i, (bad, _) in BROKEN.items() if bad == reject.raw.decode())
 
 
-def contents(dataset: Dataset) -> dict[str, collections.Counter[bytes]]:
+def contents(dataset: OpenDataset) -> dict[str, collections.Counter[bytes]]:
     return {split: records(dataset, split) for split in dataset.splits}
 
 
-def accounts_hold(dataset: Dataset) -> None:
+def accounts_hold(dataset: OpenDataset) -> None:
     """Asserts that the manifest agrees with itself, with every shard's records and with the rejects files."""
     assert verify_dataset(dataset.path) == []
     manifest = dataset.manifest
@@ -245,7 +245,7 @@ def copied(built: Path, to: Path) -> Folder:
     return Folder(to)
 
 
-def ids(dataset: Dataset, key: str = "id") -> dict[str, list[str]]:
+def ids(dataset: OpenDataset, key: str = "id") -> dict[str, list[str]]:
     """The ids of each split's records, sorted."""
     return {split: sorted(record[key][0].decode() for record in examples(dataset, split)) for split in dataset.splits}
 
@@ -255,7 +255,7 @@ def raw_ids(*paths: str) -> list[str]:
     return sorted(pd.concat([pd.read_csv(path, dtype=str) for path in paths])["id"])
 
 
-def assert_holds(dataset: Dataset, *paths: str) -> None:
+def assert_holds(dataset: OpenDataset, *paths: str) -> None:
     """Asserts that a dataset is valid, and holds each row of these files exactly once."""
     assert verify_dataset(dataset.path) == []
     ids_by_split = ids(dataset)
@@ -299,7 +299,7 @@ class Submitting:
         own = [] if "--output" in flags else ["--output", self.output]
         return ["--schema", schema, "--input", raw, *own, "--max_reject_fraction", "0.5", *job_flags]
 
-    def assert_as_locally(self, dataset: Dataset) -> None:
+    def assert_as_locally(self, dataset: OpenDataset) -> None:
         """Asserts that the same job in this process writes the same records, and the same accounts of them."""
         here = str(self.folder / "here")
         assert self.locally("--output", here).code == 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runs.job import run_job
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import OpenDataset, open_dataset
 from schemas.samples.images import write_shapes
 from schemas.samples.tables import sample_blocks
 from tests.conftest import REAL_DATA
@@ -47,7 +47,7 @@ split: {by: folder, train: 0.75, eval: 0.25, test: 0}
 """
 
 
-def write_images(folder: Path, schema: str, images: dict[str, list[np.ndarray]]) -> Dataset:
+def write_images(folder: Path, schema: str, images: dict[str, list[np.ndarray]]) -> OpenDataset:
     """Writes PNG files in a folder for each name, and runs the job on them."""
     for name, class_images in images.items():
         (folder / "raw" / name).mkdir(parents=True)
@@ -56,7 +56,7 @@ def write_images(folder: Path, schema: str, images: dict[str, list[np.ndarray]])
     return written(folder, schema, str(folder / "raw" / "*" / "*"), num_shards=2)
 
 
-def write_colors(folder: Path, *, per_class: int = 20) -> Dataset:
+def write_colors(folder: Path, *, per_class: int = 20) -> OpenDataset:
     """Seven classes: images of one color, with noise."""
     rng = np.random.default_rng(1)
     sheets = {
@@ -68,7 +68,7 @@ def write_colors(folder: Path, *, per_class: int = 20) -> Dataset:
     return write_images(folder, COLORS_SCHEMA, sheets)
 
 
-def write_patterns(folder: Path, *, identities: int = 32, per_identity: int = 5) -> Dataset:
+def write_patterns(folder: Path, *, identities: int = 32, per_identity: int = 5) -> OpenDataset:
     """Identities to compare: each is a gray pattern of 6x6 squares, with noise and changing brightness."""
     rng = np.random.default_rng(1)
     patterns = {}
@@ -100,7 +100,7 @@ def striped(kind: str, seed: int) -> np.ndarray:
     return pixels.clip(0, 255).astype(np.uint8)
 
 
-def write_stripes(folder: Path, *, per_class: int = 40) -> Dataset:
+def write_stripes(folder: Path, *, per_class: int = 40) -> OpenDataset:
     """Three classes, stored as JPEGs of many sizes."""
     kinds = enumerate(("checkered", "lying", "standing"))
     return write_images(
@@ -135,7 +135,7 @@ class Inputs:
     rejected: dict[str, int]
     vocabularies: int = 0
 
-    def written(self, place: str, output: str, **changes: Any) -> Dataset:
+    def written(self, place: str, output: str, **changes: Any) -> OpenDataset:
         """The dataset of what is in a folder or bucket, by ranges so small that there are several bundles."""
         shape: dict[str, Any] = {"num_shards": 3, "range_mb": 0.1, "max_rejects": 30, "quiet": True}
         run_job(JobOptions(self.schema, (f"{place}/{self.pattern}",), output, **shape, **changes))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.manifest import read_inputs
 from schemas.errors import SkewError
 from schemas.exports.model import ERROR, KEY, ServedModel, inputs_of, nothing
@@ -104,7 +104,7 @@ def _cell(value: Any, missing: tuple[str, ...]) -> bytes:
     return missing[0].encode() if np.isnan(value) else repr(float(value)).encode()
 
 
-def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str]:
+def job_verdicts(dataset: OpenDataset, record: Batch, cases: list[Case]) -> list[str]:
     """The job's verdict on each case: `<input>: <reason>`, or '' if it accepts the row.
 
     Args:
@@ -131,7 +131,7 @@ def job_verdicts(dataset: Dataset, record: Batch, cases: list[Case]) -> list[str
     return [verdicts[i] for i in range(len(cases))]
 
 
-def _not_finite(dataset: Dataset, batch: Any) -> list[str]:
+def _not_finite(dataset: OpenDataset, batch: Any) -> list[str]:
     """For each raw row, the first feature that is not finite after the transform; '' if there is none."""
     from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
@@ -165,7 +165,7 @@ def file_cases(good: Mapping[str, bytes]) -> list[Case]:
     ]
 
 
-def file_verdicts(dataset: Dataset, cases: list[Case]) -> list[str]:
+def file_verdicts(dataset: OpenDataset, cases: list[Case]) -> list[str]:
     """The job's verdict on each file: `<input>: <reason>`, or '' if it accepts the file."""
     import tensorflow as tf
 
@@ -200,7 +200,7 @@ class Judged:
     computed: bool  # whether the model computes rejected rows too, as zeros or empty files
 
 
-def judge(dataset: Dataset, record: Batch, inputs: Iterable[str]) -> Judged:
+def judge(dataset: OpenDataset, record: Batch, inputs: Iterable[str]) -> Judged:
     """Makes bad rows of a good one, and collects the job's verdicts on them.
 
     Args:
@@ -262,7 +262,7 @@ def _withheld(value: Any) -> bool:
     return np.array_equal(array, np.full_like(array, nothing(array.dtype)), equal_nan=array.dtype.kind in "fc")
 
 
-def check_rejections(dataset: Dataset, export_dir: str) -> None:
+def check_rejections(dataset: OpenDataset, export_dir: str) -> None:
     """Checks that an export of a dataset's model rejects what the job rejects, of bad rows made of a parity record.
 
     Raises:

@@ -18,7 +18,7 @@ from unittest import mock
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.lease import Lease, LeaseError, hold
-from schemas.dataset.manifest import Manifest, Shard, Split, read_manifest
+from schemas.dataset.manifest import Manifest, Shard, SplitShards, read_manifest
 from schemas.dataset.prune import prune
 from schemas.errors import MillraceError
 from schemas.storage import folders
@@ -46,7 +46,7 @@ def manifest(run: str, *, keeps: tuple[Shard, ...] = (), previous: tuple[str, ..
         split_hash_version=1,
         versions={},
         inputs=(),
-        splits={"train": Split(rows=len(shards), shards=shards)},
+        splits={"train": SplitShards(rows=len(shards), shards=shards)},
         files=(),
         counts=(),
         read=len(shards),

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.exports.session import plain_session
 from trainer import task
 from trainer.estimator import tf_estimator
@@ -66,7 +66,7 @@ def run(dataset, model_dir, *argv: str, model: str = "softmax", steps: int = 40)
     )
 
 
-def train_own(dataset: Dataset, model_dir: Path, *, steps: int) -> None:
+def train_own(dataset: OpenDataset, model_dir: Path, *, steps: int) -> None:
     """Trains `own_image_models`, evaluates and exports it once."""
     argv = ["--data_dir", dataset.path, "--model_dir", str(model_dir)]
     argv += ["--model", "tests.support.own_models:image_model_fn", "--max_steps", str(steps), "--batch_size", "16"]

@@ -10,10 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import OpenDataset, layout, open_dataset
 
 
-def records(dataset: Dataset, split: str) -> collections.Counter[bytes]:
+def records(dataset: OpenDataset, split: str) -> collections.Counter[bytes]:
     """The split's examples, as a multiset: features in one order."""
     counts: collections.Counter[bytes] = collections.Counter()
     for record in tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression):
@@ -22,7 +22,7 @@ def records(dataset: Dataset, split: str) -> collections.Counter[bytes]:
     return counts
 
 
-def examples(dataset: Dataset, split: str) -> list[dict[str, list]]:
+def examples(dataset: OpenDataset, split: str) -> list[dict[str, list]]:
     """The split's examples as plain values."""
     rows = []
     for record in tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression):
@@ -36,13 +36,13 @@ def examples(dataset: Dataset, split: str) -> list[dict[str, list]]:
     return rows
 
 
-def copy_of(dataset: Dataset, folder: Path) -> Dataset:
+def copy_of(dataset: OpenDataset, folder: Path) -> OpenDataset:
     """The same dataset in another place."""
     shutil.copytree(dataset.path, folder / "out")
     return open_dataset(str(folder / "out"))
 
 
-def change_records(dataset: Dataset, name: str, record: int, change: Callable[[Any], None]) -> None:
+def change_records(dataset: OpenDataset, name: str, record: int, change: Callable[[Any], None]) -> None:
     """Rewrites one record of a parity file; `change` is given its features."""
     path = layout.join(dataset.run_dir, name)
     examples = [tf.train.Example.FromString(r) for r in tf.compat.v1.io.tf_record_iterator(path)]

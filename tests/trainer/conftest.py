@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.samples.tables import write_sample
 from tests.support.csv_datasets import (
     NUMBERS,
@@ -54,20 +54,20 @@ def people_csv(share) -> Path:
 
 
 @pytest.fixture(scope="session")
-def people(share_dataset, people_csv) -> Dataset:
+def people(share_dataset, people_csv) -> OpenDataset:
     """Every kind of feature, a key, a weight, and a label of two classes."""
     return share_dataset("people", lambda folder: written(folder, PEOPLE, str(people_csv), num_shards=2))
 
 
 @pytest.fixture(scope="session")
-def wages(share_dataset) -> Dataset:
+def wages(share_dataset) -> OpenDataset:
     """A regression, without key and weight."""
     rows = [f"{20 + i % 40},{'abc'[i % 3]},{100 + 10 * (i % 40)}" for i in range(300)]
     return share_dataset("wages", lambda folder: written_rows(folder, WAGES, "age,work,wage", rows))
 
 
 @pytest.fixture(scope="session")
-def remarks(share_dataset) -> Dataset:
+def remarks(share_dataset) -> OpenDataset:
     """Texts as weighted n-grams, and a number; the raw files are beside it."""
 
     def write(folder: Path) -> None:
@@ -79,7 +79,7 @@ def remarks(share_dataset) -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def numbers(share_dataset) -> Dataset:
+def numbers(share_dataset) -> OpenDataset:
     """400 records in four shards a split, each known by its number."""
     rows = [f"{i},{i}" for i in range(400)]
     return share_dataset("numbers", lambda folder: written_rows(folder, NUMBERS, "x,y", rows, num_shards=4))
@@ -93,7 +93,7 @@ def titanic_csv(share) -> Path:
 
 
 @pytest.fixture(scope="session")
-def titanic(share_dataset, titanic_csv) -> Dataset:
+def titanic(share_dataset, titanic_csv) -> OpenDataset:
     """The generated sample, by the schema that ships."""
     schema = (ROOT / "schemas" / "titanic.yaml").read_text()
     return share_dataset("titanic", lambda folder: written(folder, schema, str(titanic_csv), num_shards=2))
@@ -117,7 +117,12 @@ def make_estimator(tmp_path_factory) -> Callable[..., object]:
     """Trains an Estimator for a few steps: `make(dataset, model="dnn", steps=20)`, or one that is given."""
 
     def make(
-        dataset: Dataset, *, model: str = "dnn", steps: int = 20, estimator: object = None, model_dir: str | None = None
+        dataset: OpenDataset,
+        *,
+        model: str = "dnn",
+        steps: int = 20,
+        estimator: object = None,
+        model_dir: str | None = None,
     ) -> object:
         if estimator is None:
             model_dir = model_dir or str(tmp_path_factory.mktemp("model"))
@@ -151,19 +156,19 @@ def people_export(share, people, people_estimator) -> str:
 
 
 @pytest.fixture(scope="session")
-def colors(share_dataset) -> Dataset:
+def colors(share_dataset) -> OpenDataset:
     """Images of seven classes, stored as raw pixels."""
     return share_dataset("colors", write_colors)
 
 
 @pytest.fixture(scope="session")
-def stripes(share_dataset) -> Dataset:
+def stripes(share_dataset) -> OpenDataset:
     """Images of three classes, stored as JPEGs of many sizes; the files lie in `raw/<class>/`."""
     return share_dataset("stripes", write_stripes)
 
 
 @pytest.fixture(scope="session")
-def patterns(share_dataset) -> Dataset:
+def patterns(share_dataset) -> OpenDataset:
     """Pairs of images; the files lie in `raw/<identity>/`."""
     return share_dataset("patterns", write_patterns)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import OpenDataset, layout, open_dataset
 from schemas.errors import MillraceError, SkewError
 from tests.support.written_records import change_records, copy_of
 from trainer import verify
@@ -23,7 +23,7 @@ from trainer.export.skew_check import (
 
 
 @pytest.fixture
-def copied(people, tmp_path) -> Dataset:
+def copied(people, tmp_path) -> OpenDataset:
     """The dataset, to be changed."""
     return copy_of(people, tmp_path)
 

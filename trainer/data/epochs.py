@@ -25,7 +25,7 @@ from typing import Any
 import tensorflow as tf
 
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from trainer.data.input_options import InputOptions, Position
 
 # What is drawn from an epoch's seed; each has numbers of its own.
@@ -99,7 +99,7 @@ def shuffle(records: tf.data.Dataset, size: int, seed: tf.Tensor) -> tf.data.Dat
 
 
 def side_by_side(
-    dataset: Dataset,
+    dataset: OpenDataset,
     split: str,
     options: InputOptions,
     read: Callable[[tf.data.Dataset, tf.Tensor, int], tf.data.Dataset],
@@ -143,7 +143,7 @@ def side_by_side(
     )
 
 
-def part_rows(dataset: Dataset, split: str, *, num_workers: int, worker: int) -> int:
+def part_rows(dataset: OpenDataset, split: str, *, num_workers: int, worker: int) -> int:
     """How many records one worker's part of a split has; see `side_by_side`."""
     rows = [shard.rows for shard in dataset.manifest.splits[split].shards]
     if len(rows) >= num_workers:

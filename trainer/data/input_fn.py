@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.records import read_records
 from schemas.errors import MillraceError
 from schemas.spec.images import CLASS, ImageOptions
@@ -58,7 +58,9 @@ STRING = 64  # bytes, about what one takes
 
 
 @tf.autograph.experimental.do_not_convert  # here no Python `if` or loop depends on a tensor; to convert takes a second
-def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, config: Any = None) -> tf.data.Dataset:
+def input_fn(
+    dataset: OpenDataset, split: str, *, mode: str, options: InputOptions, config: Any = None
+) -> tf.data.Dataset:
     """Reads a split.
 
     Args:
@@ -96,7 +98,7 @@ def input_fn(dataset: Dataset, split: str, *, mode: str, options: InputOptions, 
     return with_threads(read, dataset.shards(split), options.cycle_length) if mode == ModeKeys.TRAIN else read
 
 
-def stored_records(dataset: Dataset, split: str, mode: str, options: InputOptions) -> tf.data.Dataset:
+def stored_records(dataset: OpenDataset, split: str, mode: str, options: InputOptions) -> tf.data.Dataset:
     """A split's serialized records, in the order and as often as the mode reads them.
 
     Returns:
@@ -121,7 +123,7 @@ def untuned(rows: tf.data.Dataset) -> tf.data.Dataset:
     return rows.with_options(options)
 
 
-def is_held(dataset: Dataset, split: str, options: InputOptions) -> bool:
+def is_held(dataset: OpenDataset, split: str, options: InputOptions) -> bool:
     """Whether training reads a split once and holds it in memory."""
     if not options.shuffle_buffer:
         return False
@@ -135,7 +137,7 @@ def is_held(dataset: Dataset, split: str, options: InputOptions) -> bool:
     return (UNPACKED * size if dataset.compression else size) <= options.cache_bytes
 
 
-def decoded_bytes(dataset: Dataset, split: str, *, most: int) -> int:
+def decoded_bytes(dataset: OpenDataset, split: str, *, most: int) -> int:
     """About the size of a split's decoded images in bytes; if it is over `most`, a number over it.
 
     Images are not opened if the encoded images alone take more.
@@ -146,13 +148,13 @@ def decoded_bytes(dataset: Dataset, split: str, *, most: int) -> int:
     return image_bytes(dataset, split) * rows
 
 
-def image_bytes(dataset: Dataset, split: str) -> int:
+def image_bytes(dataset: OpenDataset, split: str) -> int:
     """About the size of a decoded image, which follows from the first `MEASURED`."""
     images = [record["image"] for record in read_records(dataset, split, MEASURED)]
     return 3 * sum(image.height * image.width for image in images) // max(len(images), 1)
 
 
-def window_images(dataset: Dataset, split: str, rows: int, size: int) -> int:
+def window_images(dataset: OpenDataset, split: str, rows: int, size: int) -> int:
     """How many of `rows` images are decoded together to draw pairs: equal windows of at most `size` bytes."""
     most = max(2, size // max(image_bytes(dataset, split), 1))
     rows = max(rows, 1)
@@ -160,7 +162,7 @@ def window_images(dataset: Dataset, split: str, rows: int, size: int) -> int:
 
 
 def row_batches(
-    dataset: Dataset, split: str, options: InputOptions, parse: Callable[[tf.Tensor], Any] | None = None
+    dataset: OpenDataset, split: str, options: InputOptions, parse: Callable[[tf.Tensor], Any] | None = None
 ) -> tf.data.Dataset:
     """Batches of one worker's part of a CSV split for training: what `parse` makes of records, or the records.
 
@@ -199,7 +201,7 @@ def window_rows(options: InputOptions) -> int:
 
 
 def row_blocks(
-    dataset: Dataset,
+    dataset: OpenDataset,
     split: str,
     options: InputOptions,
     parse: Callable[[tf.Tensor], Any] | None = None,
@@ -226,7 +228,7 @@ def block_length(options: InputOptions, open_shards: int) -> int:
     return min(READ_TOGETHER, max(ROW_BLOCK, share))
 
 
-def parser(dataset: Dataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str, Any], tf.Tensor]]:
+def parser(dataset: OpenDataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str, Any], tf.Tensor]]:
     """A function that makes (features, label) of serialized records of a CSV dataset, string `[n]`."""
     spec = stored_spec(dataset) if mode == ModeKeys.PREDICT else training_spec(dataset)
     label = dataset.schema.label.name
@@ -238,7 +240,7 @@ def parser(dataset: Dataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str,
     return parse
 
 
-def packing_parser(dataset: Dataset) -> tuple[Callable[[tf.Tensor], Any], Callable[..., Any]]:
+def packing_parser(dataset: OpenDataset) -> tuple[Callable[[tf.Tensor], Any], Callable[..., Any]]:
     """`parser` for training in two steps, between which rows are shuffled.
 
     Returns:
@@ -263,7 +265,9 @@ def packing_parser(dataset: Dataset) -> tuple[Callable[[tf.Tensor], Any], Callab
     return pack, unpack
 
 
-def images(dataset: Dataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions) -> tf.data.Dataset:
+def images(
+    dataset: OpenDataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions
+) -> tf.data.Dataset:
     """(features, label) of one image after the other; in training a split that fits is held in memory, decoded."""
     crops = augment.augment_options(options.augmentation, stored_as.input_size)
     training = mode == ModeKeys.TRAIN
@@ -276,7 +280,7 @@ def images(dataset: Dataset, split: str, stored_as: ImageOptions, mode: str, opt
     return image_examples(records, stored_as, crops, seeds=seeds, deterministic=in_order)
 
 
-def held_window(dataset: Dataset, split: str, stored_as: ImageOptions, options: InputOptions) -> tf.data.Dataset:
+def held_window(dataset: OpenDataset, split: str, stored_as: ImageOptions, options: InputOptions) -> tf.data.Dataset:
     """One worker's part of a split, decoded once, again and again: (a `Window`, an order)."""
     rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     records = side_by_side(
@@ -286,7 +290,9 @@ def held_window(dataset: Dataset, split: str, stored_as: ImageOptions, options: 
     return kept(whole, num_epochs=options.num_epochs, seed=options.seed, start=options.start)
 
 
-def pairs(dataset: Dataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions) -> tf.data.Dataset:
+def pairs(
+    dataset: OpenDataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions
+) -> tf.data.Dataset:
     """(features, label) of one pair of images after the other; see `trainer.data.pairs`."""
     training = mode == ModeKeys.TRAIN
     if not training:
@@ -312,12 +318,12 @@ def pairs(dataset: Dataset, split: str, stored_as: ImageOptions, mode: str, opti
     )
 
 
-def evaluated_together(dataset: Dataset, split: str) -> int:
+def evaluated_together(dataset: OpenDataset, split: str) -> int:
     """How many images an evaluation draws pairs of: it depends on the dataset alone, so that the pairs do."""
     return window_images(dataset, split, dataset.rows(split), WINDOW_BYTES)
 
 
-def evaluation_pairs(dataset: Dataset, split: str) -> tuple[np.ndarray, np.ndarray]:
+def evaluation_pairs(dataset: OpenDataset, split: str) -> tuple[np.ndarray, np.ndarray]:
     """The pairs of an evaluation: the places of their records in the split, int64 `[n, 2]`; and 1 where they match."""
     rows, spec = evaluated_together(dataset, split), {CLASS: tf.io.FixedLenFeature([], tf.int64)}
     records = stored(list(dataset.shards(split)), dataset.compression).batch(rows)
@@ -327,31 +333,31 @@ def evaluation_pairs(dataset: Dataset, split: str) -> tuple[np.ndarray, np.ndarr
     return np.concatenate([part + i * rows for i, part in enumerate(places)]), np.concatenate(same)
 
 
-def image_seeds(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
+def image_seeds(dataset: OpenDataset, split: str, options: InputOptions) -> tf.data.Dataset:
     """The seeds of the augmentations in TRAIN: of each image, or pair, of each epoch."""
     rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     return augment.seeds(options.seed, begin=options.start.records(rows))
 
 
-def stored_spec(dataset: Dataset) -> dict[str, Any]:
+def stored_spec(dataset: OpenDataset) -> dict[str, Any]:
     """How a record of the shards is parsed."""
     if dataset.image_schema is not None:
         return record_spec(dataset.image_schema.images)
     return dict(tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec())
 
 
-def training_spec(dataset: Dataset) -> dict[str, Any]:
+def training_spec(dataset: OpenDataset) -> dict[str, Any]:
     """The same of a CSV dataset, without the key."""
     key = dataset.schema.key
     return {name: entry for name, entry in stored_spec(dataset).items() if key is None or name != key.name}
 
 
-def parsed_in_blocks(dataset: Dataset) -> bool:
+def parsed_in_blocks(dataset: OpenDataset) -> bool:
     """Whether training parses a CSV dataset's records before it shuffles them: where all features are dense."""
     return all(isinstance(entry, tf.io.FixedLenFeature) for entry in training_spec(dataset).values())
 
 
-def shuffled(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dataset:
+def shuffled(dataset: OpenDataset, split: str, options: InputOptions) -> tf.data.Dataset:
     """One worker's part of an image split for training, in another order in each epoch: serialized records, `[]`."""
 
     def epoch(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
@@ -360,7 +366,7 @@ def shuffled(dataset: Dataset, split: str, options: InputOptions) -> tf.data.Dat
     return epochs(epoch, seed=options.seed, num_epochs=options.num_epochs, start=options.start)
 
 
-def shuffled_once(dataset: Dataset, split: str, options: InputOptions, seed: tf.Tensor) -> tf.data.Dataset:
+def shuffled_once(dataset: OpenDataset, split: str, options: InputOptions, seed: tf.Tensor) -> tf.data.Dataset:
     """One of its epochs. Records are handed on one by one: they are large, and cost more to copy into blocks."""
 
     def records_of(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
@@ -370,7 +376,7 @@ def shuffled_once(dataset: Dataset, split: str, options: InputOptions, seed: tf.
     return side_by_side(dataset, split, options, records_of, seed=seed, block_length=IMAGE_BLOCK)
 
 
-def find_unreadable_shard(dataset: Dataset, split: str) -> MillraceError | None:
+def find_unreadable_shard(dataset: OpenDataset, split: str) -> MillraceError | None:
     """Reads a split's shards through, one by one, after a read of them failed.
 
     Returns:

@@ -7,7 +7,7 @@ import functools
 from typing import Any
 
 from schemas.concurrency import available_memory
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from trainer.estimator import tf_estimator
 from trainer.spec.hparams import Augmentation, augmentation
 from trainer.spec.options import TrainingPlan
@@ -106,7 +106,9 @@ def image_cache_bytes() -> int:
     return size
 
 
-def input_options(dataset: Dataset, options: TrainingPlan, *, split: str, mode: str, replicas: int = 1) -> InputOptions:
+def input_options(
+    dataset: OpenDataset, options: TrainingPlan, *, split: str, mode: str, replicas: int = 1
+) -> InputOptions:
     """How a split is read in a mode. Replicas share each batch of a training: what each gets is read as a batch."""
     images = dataset.image_schema is not None
     batch_size = options.batch_size
@@ -126,7 +128,7 @@ def input_options(dataset: Dataset, options: TrainingPlan, *, split: str, mode: 
     )
 
 
-def shuffle_rows(dataset: Dataset, split: str, shuffle_buffer: int | None) -> int:
+def shuffle_rows(dataset: OpenDataset, split: str, shuffle_buffer: int | None) -> int:
     """The shuffle buffer: as asked, or 50,000 records, fewer where they are large or the split is small."""
     if shuffle_buffer is not None:
         return shuffle_buffer

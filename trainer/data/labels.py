@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError, did_you_mean
 from schemas.spec.features import CategoryLabel
@@ -24,7 +24,7 @@ IMAGE_BATCH = 100
 LOGARITHMS = {"log": np.log, "log1p": np.log1p}
 
 
-def measure_label(dataset: Dataset, classes: int | None) -> LabelScale:
+def measure_label(dataset: OpenDataset, classes: int | None) -> LabelScale:
     """Reads the labels of the train split, of a CSV dataset: at most `MEASURED` of them.
 
     They are read from the records, which is what a model learns from, whatever a `preprocessing_fn` has made of them.
@@ -63,7 +63,7 @@ def measure_label(dataset: Dataset, classes: int | None) -> LabelScale:
     return LabelScale(transform=label.transform, mean=mean, deviation=deviation)
 
 
-def read_labels(dataset: Dataset, name: str) -> np.ndarray:
+def read_labels(dataset: OpenDataset, name: str) -> np.ndarray:
     """The first labels of the train split, `[examples]`: int64 of classes, float64 of numbers.
 
     Args:
@@ -95,7 +95,7 @@ def read_labels(dataset: Dataset, name: str) -> np.ndarray:
     return values.astype(np.float64)
 
 
-def positive_class(dataset: Dataset, classes: Sequence[str]) -> int:
+def positive_class(dataset: OpenDataset, classes: Sequence[str]) -> int:
     """The id of the class that binary metrics are of: the one that the schema names, or the rarer one in training.
 
     Of equally frequent classes it is the second. A dataset without statistics is counted in its records.

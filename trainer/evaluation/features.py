@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.display import readable
 from schemas.spec.features import Bool, Bucketize, Category, Feature, Numeric, OneHot
 from schemas.spec.forms import Ids, Input
@@ -36,7 +36,7 @@ from trainer.spec.task_spec import read_table_task_spec
 from trainer.strategies.run_config import as_exported
 
 
-def raw_numbers(dataset: Dataset) -> dict[tuple[str, int | None], tuple[np.ndarray, np.ndarray]]:
+def raw_numbers(dataset: OpenDataset) -> dict[tuple[str, int | None], tuple[np.ndarray, np.ndarray]]:
     """Stored numbers, rising, beside the raw ones that they were, by feature and column (None: it has one).
 
     They are those of the records that the job keeps as they were read, and as they were stored.
@@ -73,7 +73,7 @@ class FeatureText:
       parts: the values that can be told apart.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: OpenDataset) -> None:
         declared = {
             name: f for f in dataset.schema.inputs for name in (f.made if isinstance(f, Numeric) else (f.name,))
         }
@@ -157,7 +157,7 @@ def predictor(estimator: Any, checkpoint: str) -> Callable[[Callable[[], tf.data
 
 
 def predicted_again(
-    estimator: Any, checkpoint: str, dataset: Dataset, split: str, options: InputOptions, *, steps: int | None
+    estimator: Any, checkpoint: str, dataset: OpenDataset, split: str, options: InputOptions, *, steps: int | None
 ) -> Predictions:
     """The predictions of a model that gives none in EVAL: by PREDICT, beside the labels that are read once more.
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.provenance import read_places, read_rows, sources_of
 from schemas.errors import UsageError, counted, few
 from schemas.report.thumbnails import thumbnails
@@ -151,7 +151,7 @@ class StoredRows:
       files: of images, by batch, the names of the files.
     """
 
-    def __init__(self, dataset: Dataset, split: str, count: int, places: np.ndarray) -> None:
+    def __init__(self, dataset: OpenDataset, split: str, count: int, places: np.ndarray) -> None:
         self._dataset, self._split, self._count, self._places = dataset, split, count, np.unique(places).tolist()
         self.records: dict[int, bytes] = {}
         self.files: list[np.ndarray] = []
@@ -177,7 +177,7 @@ class StoredRows:
             yield {name: value.numpy() for name, value in batch.items()}
 
 
-def located(dataset: Dataset, split: str, row: int) -> tuple[str, int]:
+def located(dataset: OpenDataset, split: str, row: int) -> tuple[str, int]:
     """The shard of a row, relative to the dataset directory, and the record's place in it, both counted from 0."""
     for shard in dataset.manifest.splits[split].shards:
         if row < shard.rows:
@@ -218,7 +218,7 @@ class Evaluated:
       slice_by: features to slice by; 'a,b' is each combination of their values.
     """
 
-    dataset: Dataset
+    dataset: OpenDataset
     split: str
     step: int
     model: str
@@ -326,13 +326,13 @@ def full(
     return content | _worst_rows(dataset, split, predictions, worst.tolist(), stored.records)
 
 
-def _pairs(dataset: Dataset, split: str) -> np.ndarray | None:
+def _pairs(dataset: OpenDataset, split: str) -> np.ndarray | None:
     """Of a dataset of pairs, the places of both images of each, `[pairs, 2]`."""
     pairs = dataset.image_schema is not None and dataset.image_schema.pairs
     return evaluation_pairs(dataset, split)[0] if pairs else None
 
 
-def _sources(dataset: Dataset, split: str, files: Sequence[np.ndarray], rows: int) -> tuple[pa.Array, pa.Array]:
+def _sources(dataset: OpenDataset, split: str, files: Sequence[np.ndarray], rows: int) -> tuple[pa.Array, pa.Array]:
     """The files of the predicted rows, and their offsets, which images do not have: each `[rows]`."""
     if dataset.image_schema is None:
         sources, offsets = sources_of(dataset, read_places(dataset, split)[:rows])
@@ -345,7 +345,7 @@ def _sources(dataset: Dataset, split: str, files: Sequence[np.ndarray], rows: in
 
 
 def _worst_rows(
-    dataset: Dataset, split: str, predictions: Predictions, rows: Sequence[int], records: Mapping[int, bytes]
+    dataset: OpenDataset, split: str, predictions: Predictions, rows: Sequence[int], records: Mapping[int, bytes]
 ) -> dict[str, Any]:
     """The rows that were most wrong: where they are stored and come from, what they hold, and notes for people.
 

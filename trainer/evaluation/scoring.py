@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from schemas import interrupts, storage
 from schemas.concurrency import prefetch
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.manifest import Input, read_inputs
 from schemas.dataset.provenance import located, open_rows, possible_paths
 from schemas.errors import MillraceError, UsageError, counted, few
@@ -60,7 +60,7 @@ class EvalRows:
       notes: what was left out and why, for people.
     """
 
-    dataset: Dataset
+    dataset: OpenDataset
     split: str
     expected: int | None
     source: Callable[[EvalRows], Iterator[RawBatch]]
@@ -104,7 +104,7 @@ def _row_batches(files: Sequence[tuple[str, int | None]], rows: EvalRows) -> Ite
             )
 
 
-def _inputs_with_rows(dataset: Dataset, split: str) -> Iterator[tuple[Input, int]]:
+def _inputs_with_rows(dataset: OpenDataset, split: str) -> Iterator[tuple[Input, int]]:
     """The inputs that gave a split rows, and how many each gave."""
     for part in read_inputs(dataset.path, dataset.manifest):
         rows: collections.Counter[str] = collections.Counter()
@@ -114,7 +114,7 @@ def _inputs_with_rows(dataset: Dataset, split: str) -> Iterator[tuple[Input, int
         yield from ((file, rows[file.path]) for file in part.inputs if rows[file.path])
 
 
-def eval_rows(dataset: Dataset, split: str, inputs: Sequence[str]) -> EvalRows:
+def eval_rows(dataset: OpenDataset, split: str, inputs: Sequence[str]) -> EvalRows:
     """Finds the files that hold the raw rows of a split.
 
     Args:
@@ -154,7 +154,7 @@ IMAGE_BATCH = 64
 MOST_IMAGES = MOST_ROWS // 64  # that are scored: of more, a random sample
 
 
-def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Sequence[str]) -> EvalRows:
+def eval_images(dataset: OpenDataset, schema: ImageSchema, split: str, inputs: Sequence[str]) -> EvalRows:
     """Lists the files that the dataset was read from, or other ones.
 
     Args:
@@ -174,7 +174,7 @@ def eval_images(dataset: Dataset, schema: ImageSchema, split: str, inputs: Seque
     return EvalRows(dataset, split, dataset.rows(split), functools.partial(_image_batches, schema, paths))
 
 
-def _there(path: str, dataset: Dataset) -> str:
+def _there(path: str, dataset: OpenDataset) -> str:
     """Where a path or pattern that a dataset was read from has files now; if nowhere, as it is."""
     for place in possible_paths(path, dataset):
         with contextlib.suppress(UsageError):
@@ -221,7 +221,7 @@ def _objects(values: Sequence[bytes]) -> np.ndarray:
 
 
 def _examples(
-    dataset: Dataset, schema: ImageSchema, split: str, paths: Mapping[str, str]
+    dataset: OpenDataset, schema: ImageSchema, split: str, paths: Mapping[str, str]
 ) -> list[tuple[list[str], bytes]]:
     """The files of each example of a split, '' where one is gone, and the name of its class."""
     import tensorflow as tf

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.exports.model import CLASS_ID, PROBABILITIES, VALUE
 from trainer.data.labels import positive_class
 from trainer.evaluation.metrics import evaluation_metrics
@@ -21,7 +21,7 @@ from trainer.export.outputs import classes_of
 from trainer.export.receivers import weight_name
 
 
-def target_of(dataset: Dataset, class_weights: Sequence[float] = ()) -> Target:
+def target_of(dataset: OpenDataset, class_weights: Sequence[float] = ()) -> Target:
     """What a dataset's models predict."""
     names = classes_of(dataset)
     return Target(tuple(names), positive_class(dataset, names), tuple(class_weights)) if names else Target()
@@ -38,7 +38,7 @@ class Watch:
       last: the predictions of the last evaluation; None before the first one, and where the model gives none in EVAL.
     """
 
-    def __init__(self, dataset: Dataset, class_weights: Sequence[float] = ()) -> None:
+    def __init__(self, dataset: OpenDataset, class_weights: Sequence[float] = ()) -> None:
         self.dataset = dataset
         self.class_weights = class_weights
         self.last: Predictions | None = None

@@ -23,7 +23,7 @@ import tensorflow as tf
 from pydantic import Field, ValidationError
 
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import MillraceError, SkewError
 from schemas.exports.notes import BEST, EXTRA, FINAL, MARK, Notes, numbered, read_mark, write_notes
 from schemas.graphs.check import graph_problem
@@ -48,7 +48,7 @@ from trainer.spec.options import TrainingPlan
 class CheckedExport:
     """Writes exports of one dataset's models, and checks each before it gets its final name."""
 
-    def __init__(self, dataset: Dataset, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, dataset: OpenDataset, say: Callable[[str], None] = lambda text: None) -> None:
         self.dataset = dataset
         self._say = say
         self._records: ParityRecords | None = None
@@ -199,7 +199,9 @@ class Exports:
       say: called with what is being done: exports and their checks take seconds.
     """
 
-    def __init__(self, dataset: Dataset, options: TrainingPlan, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, dataset: OpenDataset, options: TrainingPlan, say: Callable[[str], None] = lambda text: None
+    ) -> None:
         self._writer = CheckedExport(dataset, say)
         self._metric, self._keep = options.best_metric, options.keep_exports
         self._best, self._final = (os.path.join(options.model_dir, "export", name) for name in (BEST, FINAL))

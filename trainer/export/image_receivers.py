@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.images.header import JPEG, JPEG_SCANS, PNG
 from schemas.spec.images import CLASS, ENCODED, PAIR, TEXT, Exact, ImageOptions, ImageSchema
 from trainer.export.row_errors import ROW_ERROR
@@ -141,7 +141,7 @@ def _is_ordinary_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
     return (short > 0) & (long <= _MAX_ASPECT_RATIO * short) & small
 
 
-def load_ingest(dataset: Dataset) -> Any:
+def load_ingest(dataset: OpenDataset) -> Any:
     """Loads the dataset's ingest graph into the current graph, or eagerly.
 
     Its `record` takes the bytes of one file, its `batch` those of several. Both return what is stored:
@@ -164,7 +164,7 @@ def at_least_one(images: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor],
     return {name: tf.ensure_shape(tf.pad(x, more), [None, *x.shape[1:]]) for name, x in images.items()}, count
 
 
-def served_images(dataset: Dataset, files: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def served_images(dataset: OpenDataset, files: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Bytes of files -> the model's input.
 
     Args:
@@ -207,12 +207,12 @@ def _reason(name: str, files: tf.Tensor, max_bytes: int) -> tf.Tensor:
 IMAGE, LABEL = "image", "label"  # keys of the file and the class name in a raw parity record
 
 
-def stored_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+def stored_records(dataset: OpenDataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     """Parses all keys of serialized stored records, string `[batch]`: tensors `[batch]` by key."""
     return dict(tf.io.parse_example(serialized, record_spec(_schema(dataset).images, everything=True)))
 
 
-def ingested_records(dataset: Dataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+def ingested_records(dataset: OpenDataset, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     """Ingests serialized raw records, string `[batch]`, again, in the form of `stored_records`.
 
     A raw record has the bytes of a file and the class name; the id of an unknown class is -1.
@@ -239,6 +239,6 @@ def _digests(images: np.ndarray) -> np.ndarray:
     return np.array([f"{len(x):,} bytes, SHA-256 {hashlib.sha256(x).hexdigest()}" for x in images], object)
 
 
-def _schema(dataset: Dataset) -> ImageSchema:
+def _schema(dataset: OpenDataset) -> ImageSchema:
     assert dataset.image_schema is not None  # noqa: S101 - callers pass image datasets only
     return dataset.image_schema

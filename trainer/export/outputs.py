@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import MillraceError, UsageError
 from schemas.exports.model import CLASS, CLASS_ID, ERROR, KEY, PROBABILITIES, VALUE, nothing
 from schemas.spec.features import CategoryLabel
@@ -49,7 +49,7 @@ Measure = Callable[[Any, Any, Mapping[str, Any]], tuple[list[Any], dict[str, Any
 _REPLACED = frozenset({"classes", "class_ids", "all_classes", "all_class_ids", "logistic", "predictions"})
 
 
-def classes_of(dataset: Dataset) -> tuple[str, ...]:
+def classes_of(dataset: OpenDataset) -> tuple[str, ...]:
     """The class names by id; empty for a numeric label."""
     if dataset.image_schema is not None:
         return dataset.image_schema.model_classes(dataset.manifest.classes)
@@ -66,7 +66,7 @@ def class_names(schema: Schema, transform_output: tft.TFTransformOutput) -> tupl
 
 
 def with_keys_and_classes(
-    estimator: Any, dataset: Dataset, *, warm_start: WarmStart | None = None, watch: Measure | None = None
+    estimator: Any, dataset: OpenDataset, *, warm_start: WarmStart | None = None, watch: Measure | None = None
 ) -> Any:
     """Wraps an Estimator: variables and training are unchanged, predictions are as above, and metrics are of these.
 
@@ -221,7 +221,7 @@ def _probabilities(tensors: dict[str, tf.Tensor], classes: int) -> tf.Tensor:
     return tf.concat([1 - second, second], axis=1)
 
 
-def restore_estimator(model_dir: str, dataset: Dataset, *, scratch: str, watch: Measure | None = None) -> Any:
+def restore_estimator(model_dir: str, dataset: OpenDataset, *, scratch: str, watch: Measure | None = None) -> Any:
     """The Estimator of the model in `model_dir`, for predictions from a checkpoint that the caller passes to it.
 
     Its own model directory is `scratch`, an empty folder, so that nothing in `model_dir` changes.

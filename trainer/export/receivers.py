@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from schemas.csv.values import missing_tokens
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.exports.model import EXAMPLES_INPUT, inputs_of
 from schemas.spec.features import Bool, Category, Key, ReadAsNumbers, Text
 from schemas.spec.forms import RawColumn
@@ -37,7 +37,7 @@ _SPACE = r"[\s\v]*"  # ASCII white space, which is left out around a word
 _NONE_SENT = "no examples were sent"  # not a `tf.Example`; an empty batch of examples is a normal request
 
 
-def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
+def serving_input_receiver_fn(dataset: OpenDataset) -> Callable[[], Any]:
     """The function that `Estimator.export_saved_model` calls to build the inputs of the serving graph.
 
     A request has no label and no weight. The key bypasses the transform, as `features[key]`, and so do the errors of
@@ -56,7 +56,7 @@ def serving_input_receiver_fn(dataset: Dataset) -> Callable[[], Any]:
     return receive
 
 
-def _served_rows(dataset: Dataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
+def _served_rows(dataset: OpenDataset, raw: dict[str, tf.Tensor]) -> dict[str, Any]:
     """The transformed features, zero in rows that the job would have rejected; and why, as `ROW_ERROR`."""
     schema = dataset.schema
     raw = {**raw, **_words(raw, schema), **_numbers(raw, schema)}
@@ -100,24 +100,24 @@ def _numbers(raw: Mapping[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tenso
     return numbers
 
 
-def record_columns(dataset: Dataset) -> tuple[RawColumn, ...]:
+def record_columns(dataset: OpenDataset) -> tuple[RawColumn, ...]:
     """The columns of raw parity records, which for rows include the label and the weight."""
     return inputs_of(dataset.declared) if dataset.image_schema is not None else raw_columns(dataset.schema)
 
 
-def key_name(dataset: Dataset) -> str | None:
+def key_name(dataset: OpenDataset) -> str | None:
     """The name of the key; None if there is none, as for images."""
     key = None if dataset.image_schema is not None else dataset.schema.key
     return None if key is None else key.name
 
 
-def weight_name(dataset: Dataset) -> str | None:
+def weight_name(dataset: OpenDataset) -> str | None:
     """The name of the example weight; None if there is none, as for images."""
     weight = None if dataset.image_schema is not None else dataset.schema.weight
     return None if weight is None else weight.name
 
 
-def transform(dataset: Dataset, raw: Mapping[str, Any]) -> dict[str, Any]:
+def transform(dataset: OpenDataset, raw: Mapping[str, Any]) -> dict[str, Any]:
     """Raw features -> transformed features, without label and weight."""
     features = row_transform(dataset)(raw)
     return {name: features[name] for name in features if name not in not_features(dataset.schema)}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import MillraceError, SkewError, counted
 from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_KEY, ServedModel, inputs_of
 from trainer.export.warmup import Recorded, graph_values, raw_transform, recorded, strict_spec
@@ -101,7 +101,7 @@ class ParityRecords:
     transformed: tuple[bytes, ...]
 
 
-def read_parity_records(dataset: Dataset) -> ParityRecords:
+def read_parity_records(dataset: OpenDataset) -> ParityRecords:
     """Reads the parity records, up to `MAX_BYTES` of raw records.
 
     Raises:
@@ -131,7 +131,7 @@ def read_parity_records(dataset: Dataset) -> ParityRecords:
     )
 
 
-def _records(dataset: Dataset, name: str) -> Iterator[bytes]:
+def _records(dataset: OpenDataset, name: str) -> Iterator[bytes]:
     import tensorflow as tf
 
     path = layout.join(dataset.run_dir, name)
@@ -144,7 +144,7 @@ def _records(dataset: Dataset, name: str) -> Iterator[bytes]:
 BATCH = 64  # the same batch size on both sides, since sums of floats depend on their order
 
 
-def check_transform(dataset: Dataset, records: ParityRecords) -> None:
+def check_transform(dataset: OpenDataset, records: ParityRecords) -> None:
     """Checks that the transform (for images, the ingest graph) of the raw records gives the stored records.
 
     Args:
@@ -172,7 +172,7 @@ def check_transform(dataset: Dataset, records: ParityRecords) -> None:
 
 
 def check_export(
-    dataset: Dataset,
+    dataset: OpenDataset,
     records: ParityRecords,
     *,
     export_dir: str,
@@ -225,7 +225,7 @@ def check_export(
     return recorded(RAW, raw, expected)
 
 
-def _parsed(dataset: Dataset, raw: Sequence[bytes]) -> Batch:
+def _parsed(dataset: OpenDataset, raw: Sequence[bytes]) -> Batch:
     import tensorflow as tf
 
     from trainer.export.receivers import record_columns
@@ -242,7 +242,7 @@ def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, 
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def stored_predictions(dataset: Dataset, records: ParityRecords, estimator: Any) -> KeptGraph:
+def stored_predictions(dataset: OpenDataset, records: ParityRecords, estimator: Any) -> KeptGraph:
     """What predicts the stored records with the variables of an Estimator's checkpoints, as its exports compute.
 
     The Estimator is wrapped by `with_keys_and_classes`.
@@ -271,7 +271,7 @@ def _predicted(predictions: KeptGraph, checkpoint: str) -> Batch:
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _stored_features(dataset: Dataset, serialized: tuple[bytes, ...]) -> Any:
+def _stored_features(dataset: OpenDataset, serialized: tuple[bytes, ...]) -> Any:
     """A `tf.data.Dataset` of the model's inputs from stored records, in batches."""
     import tensorflow as tf
 
@@ -303,7 +303,7 @@ def _compare(expected: Batch, actual: Batch, expected_name: str, actual_name: st
         )
 
 
-def check_saved_model(dataset: Dataset, saved_model: str, model_dir: str) -> int:
+def check_saved_model(dataset: OpenDataset, saved_model: str, model_dir: str) -> int:
     """Compares an export with the Estimator of `model_dir` on the dataset's parity records.
 
     Args:

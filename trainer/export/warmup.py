@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import MillraceError
 from schemas.exports.session import plain_session
 from schemas.graphs.saved_model import Messages, message_classes
@@ -67,7 +67,7 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
         yield values
 
 
-def raw_transform(dataset: Dataset) -> Callable[[Any], Mapping[str, Any]]:
+def raw_transform(dataset: OpenDataset) -> Callable[[Any], Mapping[str, Any]]:
     """What gives `graph_values` the transformed features of raw records of rows."""
 
     def build(serialized: Any) -> Mapping[str, Any]:

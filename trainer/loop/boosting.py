@@ -18,7 +18,7 @@ import numpy as np
 
 from schemas import interrupts, storage
 from schemas.concurrency import available_memory, boosting_bytes, trees_a_round, usable_cores
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import MillraceError, UsageError, counted
 from trainer.model_dir.model_json import ROUNDS
 from trainer.models.hyperparameters import BoostedTreesHparams
@@ -80,7 +80,9 @@ def _lightgbm() -> Any:
     return lightgbm
 
 
-def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, *, say: Callable[[str], None]) -> str:
+def grow(
+    dataset: OpenDataset, options: TrainingPlan, hparams: BoostedTreesHparams, *, say: Callable[[str], None]
+) -> str:
     """Grows trees on the train split, and saves those up to the best evaluation as a checkpoint in the model directory.
 
     Args:
@@ -140,7 +142,7 @@ def grow(dataset: Dataset, options: TrainingPlan, hparams: BoostedTreesHparams, 
     return f"no better evaluation for {counted(follow.rounds - trees.rounds, 'rounds')}"
 
 
-def check_memory(dataset: Dataset, splits: tuple[str, ...], columns: int, *, trees: int) -> None:
+def check_memory(dataset: OpenDataset, splits: tuple[str, ...], columns: int, *, trees: int) -> None:
     """Raises MillraceError if the tables of the splits, and LightGBM's own, take more memory than there is."""
     rows = sum(dataset.rows(split) for split in splits)
     needed = boosting_bytes(rows, columns, trees=trees)
@@ -182,7 +184,7 @@ _OURS = ("num_iterations", "early_stopping_round", "list_limit")
 
 
 def _read(
-    dataset: Dataset,
+    dataset: OpenDataset,
     split: str,
     options: TrainingPlan,
     task_spec: TaskSpec,

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import UsageError
 from trainer.data.input_fn import training_spec
 from trainer.data.input_options import Position, input_options
@@ -29,7 +29,7 @@ from trainer.strategies.tpu import as_tpu_estimator
 
 
 def input_start(
-    dataset: Dataset, options: TrainingPlan, config: Any, *, step: int, tell: Callable[[str], None]
+    dataset: OpenDataset, options: TrainingPlan, config: Any, *, step: int, tell: Callable[[str], None]
 ) -> Position:
     """The first record of the train split that is not read yet, as far as that is known; else an epoch's beginning.
 
@@ -86,7 +86,7 @@ def find_model(options: TrainingPlan) -> tuple[BuiltIn | custom.Custom, Any]:
     return model, parse_hparams(model.hparams, options.hparams, model=options.model)
 
 
-def with_label(dataset: Dataset, options: TrainingPlan) -> TrainingPlan:
+def with_label(dataset: OpenDataset, options: TrainingPlan) -> TrainingPlan:
     """The plan with how the model sees the label: as recorded, or as measured in the train split.
 
     Raises:
@@ -102,7 +102,7 @@ def with_label(dataset: Dataset, options: TrainingPlan) -> TrainingPlan:
     return dataclasses.replace(options, label=label)
 
 
-def check_compiles(dataset: Dataset, options: TrainingPlan) -> None:
+def check_compiles(dataset: OpenDataset, options: TrainingPlan) -> None:
     """Refuses features that XLA cannot compile for a TPU.
 
     Raises:
@@ -128,7 +128,7 @@ def check_compiles(dataset: Dataset, options: TrainingPlan) -> None:
 
 
 def build_estimator(
-    dataset: Dataset,
+    dataset: OpenDataset,
     options: TrainingPlan,
     config: Any,
     tell: Callable[[str], None] = lambda line: None,

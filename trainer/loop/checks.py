@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.records import classes_of
 from schemas.errors import UsageError
 from schemas.spec.features import CategoryLabel
@@ -65,7 +65,7 @@ def check_model_dir(path: str, flag: str = "--model_dir") -> None:
         storage.local.check_writable(layout.join(path, layout.MODEL_JSON))
 
 
-def check_data(dataset: Dataset, options: TrainingPlan) -> None:
+def check_data(dataset: OpenDataset, options: TrainingPlan) -> None:
     """Checks that the dataset has what the options ask for.
 
     Raises:
@@ -83,7 +83,7 @@ def check_data(dataset: Dataset, options: TrainingPlan) -> None:
         _check_metric(dataset, options)
 
 
-def _check_metric(dataset: Dataset, options: TrainingPlan) -> None:
+def _check_metric(dataset: OpenDataset, options: TrainingPlan) -> None:
     classes = classes_of(dataset.path, dataset.manifest, dataset.declared)
     if classes is None and isinstance(dataset.schema.label, CategoryLabel):
         return  # only the transform's graph knows them
@@ -93,13 +93,13 @@ def _check_metric(dataset: Dataset, options: TrainingPlan) -> None:
     best_metric(dict.fromkeys(metric_names(classes, weights)), options.best_metric)
 
 
-def asks_for_class_weights(dataset: Dataset) -> bool:
+def asks_for_class_weights(dataset: OpenDataset) -> bool:
     """Whether the schema has `class_weights`."""
     label = None if dataset.image_schema is not None else dataset.schema.label
     return isinstance(label, CategoryLabel) and label.class_weights is not None
 
 
-def check_slices(dataset: Dataset, slice_by: tuple[str, ...]) -> None:
+def check_slices(dataset: OpenDataset, slice_by: tuple[str, ...]) -> None:
     """Refuses to slice by what is no feature of the schema, before anything is trained.
 
     Raises:

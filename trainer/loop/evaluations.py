@@ -13,7 +13,7 @@ import numpy as np
 
 from schemas import storage
 from schemas.command import finite
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.exports.notes import BEST, FINAL
 from trainer.evaluation.page import predictions_path, write_report
 from trainer.evaluation.predictions import Predictions
@@ -33,7 +33,7 @@ def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
     return {name: int(value) if name == "global_step" else float(value) for name, value in values}
 
 
-def write_metrics(model_dir: str, dataset: Dataset, split: str, metrics: Metrics, positive: str | None) -> None:
+def write_metrics(model_dir: str, dataset: OpenDataset, split: str, metrics: Metrics, positive: str | None) -> None:
     """Writes `metrics-<split>.json`: the split, the dataset's run, the metrics, and which class binary ones are of."""
     content = {"split": split, "data_run": dataset.run, "rows": dataset.rows(split), "metrics": finite(metrics)}
     if positive is not None:
@@ -126,7 +126,7 @@ class Trained:
 
 
 def write_split_report(
-    dataset: Dataset,
+    dataset: OpenDataset,
     options: TrainingPlan,
     estimator: Any,
     checkpoint: str,
@@ -155,7 +155,7 @@ def write_split_report(
     return write_report(options.model_dir, split, content)
 
 
-def read_curves(dataset: Dataset, options: TrainingPlan, *, training: bool = False) -> dict[str, Any]:
+def read_curves(dataset: OpenDataset, options: TrainingPlan, *, training: bool = False) -> dict[str, Any]:
     """The learning curves of a model directory; empty where nothing was evaluated. `training`: with its own loss."""
     evaluations = read_evaluations(options.model_dir)
     metric = best_metric(evaluations[-1], options.best_metric).name if evaluations else None

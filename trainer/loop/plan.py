@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import UsageError, counted
 from schemas.exports.notes import FINAL, numbered
 from schemas.spec.features import CategoryLabel, Text
@@ -72,7 +72,7 @@ IMAGES = 64
 FEW_IMAGES = 1_000  # with fewer, `convnet` learns more than `squeezenext`
 
 
-def plan_training(dataset: Dataset, options: TrainOptions) -> TrainingPlan:
+def plan_training(dataset: OpenDataset, options: TrainOptions) -> TrainingPlan:
     """Chooses what the options leave open.
 
     A new training reads the train split 15 times, in 300 to 20,000 steps, is evaluated a dozen times, and ends when
@@ -125,7 +125,7 @@ def _by_data(epochs: float, rows: int, batch: int) -> int:
     return min(max(math.ceil(epochs * rows / batch), LEAST_STEPS), MOST_STEPS)
 
 
-def _pace(dataset: Dataset, model: str, rows: int) -> Pace:
+def _pace(dataset: OpenDataset, model: str, rows: int) -> Pace:
     """How a model is trained on so many rows."""
     if dataset.image_schema is not None:
         return PAIRS if dataset.image_schema.pairs and model in BUILT_IN else ANY
@@ -145,7 +145,7 @@ def _batch(rows: int) -> int:
     return next((size for size in BATCHES if rows >= STEPS_AN_EPOCH * size), BATCHES[-1])
 
 
-def _model(dataset: Dataset, rows: int) -> str:
+def _model(dataset: OpenDataset, rows: int) -> str:
     if dataset.image_schema is None:
         return "tabular"
     if dataset.image_schema.pairs:
@@ -173,7 +173,7 @@ def _recorded(model_dir: str) -> Training | None:
     return None if manifest is None else manifest.current
 
 
-def _resumed(dataset: Dataset, options: TrainOptions, before: Training) -> TrainingPlan:
+def _resumed(dataset: OpenDataset, options: TrainOptions, before: Training) -> TrainingPlan:
     """The plan of a training that goes on.
 
     Raises:

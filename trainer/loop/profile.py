@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from schemas import storage
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from trainer.data.input_fn import is_held
 from trainer.data.input_options import input_options, shuffle_rows
 from trainer.estimator import tf_estimator
@@ -177,7 +177,7 @@ class Profile:
 
 
 def advise(
-    dataset: Dataset, plan: TrainingPlan, seconds: Mapping[Phase, float], *, has_gpu: bool, has_amx: bool
+    dataset: OpenDataset, plan: TrainingPlan, seconds: Mapping[Phase, float], *, has_gpu: bool, has_amx: bool
 ) -> str | None:
     """The setting most worth trying: the first one of the longest of the phases that have one; None if none has.
 
@@ -208,7 +208,7 @@ def advise(
     return advice[max(measured, key=lambda phase: seconds[phase])] if measured else None
 
 
-def _settings_of_input(dataset: Dataset, plan: TrainingPlan) -> Iterator[str]:
+def _settings_of_input(dataset: OpenDataset, plan: TrainingPlan) -> Iterator[str]:
     """What makes the input cheaper; the changes that keep the data and the model as they are come first."""
     options = input_options(dataset, plan, split="train", mode=tf_estimator.ModeKeys.TRAIN)
     usual = dataclasses.replace(options, shuffle_buffer=shuffle_rows(dataset, "train", None))

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from schemas import interrupts, storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.display import Display, rate_limited
 from schemas.errors import MillraceError
 from schemas.exports.notes import BEST, MARK
@@ -96,7 +96,7 @@ class Task:
     """
 
     options: TrainingPlan
-    dataset: Dataset
+    dataset: OpenDataset
     estimator: Any
     display: Display
     exports: Exports
@@ -143,7 +143,9 @@ class Task:
         return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
 
-def train(dataset: Dataset, options: TrainingPlan, display: Display, *, began: float | None = None) -> Trained | None:
+def train(
+    dataset: OpenDataset, options: TrainingPlan, display: Display, *, began: float | None = None
+) -> Trained | None:
     """Trains a model, in the role that TF_CONFIG gives this process (without it, as a single process).
 
     Args:
@@ -186,7 +188,7 @@ def train(dataset: Dataset, options: TrainingPlan, display: Display, *, began: f
 
 
 def prepared_task(
-    dataset: Dataset, options: TrainingPlan, hparams: Any, config: Any, display: Display, stopwatch: Stopwatch
+    dataset: OpenDataset, options: TrainingPlan, hparams: Any, config: Any, display: Display, stopwatch: Stopwatch
 ) -> Task:
     """Prepares the model directory, the Estimator and the place where the input begins.
 
@@ -226,7 +228,7 @@ def prepared_task(
     return dataclasses.replace(task, options=options, start=start)
 
 
-def begin(dataset: Dataset, options: TrainingPlan, hparams: Any, display: Display) -> None:
+def begin(dataset: OpenDataset, options: TrainingPlan, hparams: Any, display: Display) -> None:
     """Prepares the model directory: recovers a valid checkpoint, writes `model.json`, and removes stale files.
 
     Raises:

@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import MillraceError, counted
 from schemas.exports.notes import BEST, FINAL
 from schemas.storage import folders
@@ -29,7 +29,7 @@ from trainer.spec.options import TrainOptions
 
 
 @contextlib.contextmanager
-def explain_failures(dataset: Dataset, options: TrainOptions) -> Iterator[None]:
+def explain_failures(dataset: OpenDataset, options: TrainOptions) -> Iterator[None]:
     """Turns a NaN loss, a full disk, an unreadable shard and an incompatible checkpoint into a MillraceError.
 
     Raises:
@@ -70,7 +70,7 @@ def _without_disk_errors(hook: Callable[[Any], Any], model_dir: str) -> Callable
     return filtered
 
 
-def _find_cause(dataset: Dataset, options: TrainOptions, error: tf.errors.OpError) -> None:
+def _find_cause(dataset: OpenDataset, options: TrainOptions, error: tf.errors.OpError) -> None:
     print("a step failed; reading the shards one by one, in case one is damaged", file=sys.stderr, flush=True)
     for split in dataset.splits:
         unreadable = find_unreadable_shard(dataset, split)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.spec.forms import Strict
 from trainer.data.input_fn import is_held
 from trainer.data.input_options import InputOptions, Position
@@ -37,7 +37,7 @@ class InputOrder(Strict):
 
 
 def resume_input(
-    model_dir: str, dataset: Dataset, options: InputOptions, *, step: int, records: int, exact: bool
+    model_dir: str, dataset: OpenDataset, options: InputOptions, *, step: int, records: int, exact: bool
 ) -> tuple[Position, str]:
     """Finds where the input of a training begins, and notes the order that it follows.
 

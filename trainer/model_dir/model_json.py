@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import MillraceError, UsageError
 from schemas.spec.forms import Strict
 from schemas.storage.json_files import as_written, check_version_of, parse_json
@@ -101,7 +101,7 @@ class ModelManifest(Strict):
 
 
 def describe_training(
-    dataset: Dataset,
+    dataset: OpenDataset,
     *,
     model: str,
     hparams: dict[str, Any],

@@ -78,7 +78,7 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True)
-class Weight:
+class BackboneWeight:
     """A variable of the file: its name in a graph of the Estimator, its value there, and whether it is trained."""
 
     name: str
@@ -99,7 +99,7 @@ class Backbone:
 
     predict: Any
     train: Any
-    weights: Mapping[int, Weight]
+    weights: Mapping[int, BackboneWeight]
     source: Source
 
     def __call__(self, images: tf.Tensor, *, training: bool) -> tuple[tf.Tensor, Any]:
@@ -127,7 +127,7 @@ class Backbone:
         return vectors, _initialized(list(variables.values()), list(self.weights.values()))
 
 
-def _variable(weight: Weight, *, moving: bool) -> Any:
+def _variable(weight: BackboneWeight, *, moving: bool) -> Any:
     """The variable of this graph. It begins with NaN: without the file's value, it is no weight of any network."""
     value, dtype = weight.value, tf.as_dtype(weight.value.dtype)
     apart = {}
@@ -147,7 +147,7 @@ def _variable(weight: Weight, *, moving: bool) -> Any:
     )
 
 
-def _initialized(variables: Sequence[Any], weights: Sequence[Weight]) -> Any:
+def _initialized(variables: Sequence[Any], weights: Sequence[BackboneWeight]) -> Any:
     """A Scaffold that gives variables these values when training begins, but those that a warm start has given one."""
     begins = [(v, v.initial_value, v.initializer, w.value) for v, w in zip(variables, weights, strict=True)]
 
@@ -195,7 +195,7 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
         )
     names = _names(variables[key].name for key in in_use)
     values = zip(in_use, names, strict=True)
-    weights = {key: Weight(name, variables[key].numpy(), trained[key]) for key, name in values}
+    weights = {key: BackboneWeight(name, variables[key].numpy(), trained[key]) for key, name in values}
     return Backbone(functions[0], functions[-1], weights, source)
 
 

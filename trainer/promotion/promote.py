@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from schemas import storage
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import OpenDataset, layout, open_dataset
 from schemas.errors import UsageError, counted
 from schemas.exports.model import ServedModel, check_export
 from schemas.exports.notes import Notes, export_of, read_notes
@@ -106,7 +106,7 @@ def roll_back(options: PromoteOptions) -> Decision:
     return dataclasses.replace(decision, version=number)
 
 
-def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> Dataset:
+def _dataset(options: PromoteOptions, export: str, model_dir: str | None) -> OpenDataset:
     path = options.data_dir
     if path is None:
         manifest = read_model_manifest(model_dir) if model_dir is not None else None
@@ -141,7 +141,7 @@ def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
     return rules if margin is None else rules.model_copy(update={"margin": margin})
 
 
-def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dataset, say: Say) -> list[str]:
+def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: OpenDataset, say: Say) -> list[str]:
     """Compares the export with its Estimator on the dataset's records, where that is possible; else why it is not."""
     made = "that was checked when it was exported"
     if model_dir is None:
@@ -156,7 +156,7 @@ def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Dat
 
 
 def _scored(
-    decision: Decision, options: PromoteOptions, dataset: Dataset, rules: PromoteRules, say: Say
+    decision: Decision, options: PromoteOptions, dataset: OpenDataset, rules: PromoteRules, say: Say
 ) -> tuple[Judgement, EvalRows]:
     """The judgement of the export beside the one in service, and the rows that both were scored on."""
     from trainer.evaluation.scoring import Export, eval_images, eval_rows, score

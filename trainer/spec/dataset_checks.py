@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from schemas.dataset import Dataset, layout, read_checked
+from schemas.dataset import OpenDataset, layout, read_checked
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import UsageError
 from schemas.spec.differences import difference
 from schemas.spec.loader import AnySchema
 
 
-def check_split(dataset: Dataset, split: str) -> None:
+def check_split(dataset: OpenDataset, split: str) -> None:
     """Refuses a split without examples, and one whose weights are all 0, of which no metric is defined.
 
     Raises:
@@ -29,7 +29,7 @@ def check_split(dataset: Dataset, split: str) -> None:
         )
 
 
-def _largest(dataset: Dataset, name: str, split: str) -> float | None:
+def _largest(dataset: OpenDataset, name: str, split: str) -> float | None:
     """The largest value of a feature in a split; None where the dataset has no statistics of it."""
     if read_checked(dataset.path).path_of(dataset.path, layout.STATISTICS_JSON) is None:
         return None
@@ -37,7 +37,7 @@ def _largest(dataset: Dataset, name: str, split: str) -> float | None:
     return next((item["splits"].get(split, {}).get("max") for item in features if item["name"] == name), None)
 
 
-def check_schema(export: str, schema: AnySchema, dataset: Dataset, advice: str) -> None:
+def check_schema(export: str, schema: AnySchema, dataset: OpenDataset, advice: str) -> None:
     """Refuses an export of another schema than the dataset's.
 
     Raises:

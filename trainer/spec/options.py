@@ -14,7 +14,7 @@ from schemas.storage.paths import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
 
 if TYPE_CHECKING:
-    from schemas.dataset import Dataset
+    from schemas.dataset import OpenDataset
     from trainer.spec.task_spec import LabelScale
 
 STRATEGIES = ("none", "mirrored", "parameter_server")
@@ -257,6 +257,6 @@ class TrainingPlan(TrainOptions):
     label: LabelScale | None = None
     chosen: str = ""
 
-    def steps_an_epoch(self, dataset: Dataset) -> float:
+    def steps_an_epoch(self, dataset: OpenDataset) -> float:
         """How many steps read as many examples as the train split has."""
         return max(dataset.rows("train"), 1) / self.batch_size

@@ -19,7 +19,7 @@ from schemas.storage.gcs_access import check_tensorflow
 if TYPE_CHECKING:
     import tensorflow_transform as tft
 
-    from schemas.dataset import Dataset
+    from schemas.dataset import OpenDataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,9 @@ class TaskSpec:
 AnyTaskSpec = TaskSpec | ImageTaskSpec
 
 
-def read_task_spec(dataset: Dataset, *, max_steps: int | None = None, label: LabelScale | None = None) -> AnyTaskSpec:
+def read_task_spec(
+    dataset: OpenDataset, *, max_steps: int | None = None, label: LabelScale | None = None
+) -> AnyTaskSpec:
     """The task spec of a dataset of either kind: `read_table_task_spec` or `read_image_task_spec`.
 
     Raises:
@@ -123,7 +125,7 @@ def read_task_spec(dataset: Dataset, *, max_steps: int | None = None, label: Lab
     return read_image_task_spec(dataset, max_steps=max_steps)
 
 
-def read_image_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> ImageTaskSpec:
+def read_image_task_spec(dataset: OpenDataset, *, max_steps: int | None = None) -> ImageTaskSpec:
     """The task spec of an image dataset.
 
     Raises:
@@ -138,7 +140,7 @@ def read_image_task_spec(dataset: Dataset, *, max_steps: int | None = None) -> I
 
 
 def read_table_task_spec(
-    dataset: Dataset, *, max_steps: int | None = None, label: LabelScale | None = None
+    dataset: OpenDataset, *, max_steps: int | None = None, label: LabelScale | None = None
 ) -> TaskSpec:
     """Derives the task spec from a CSV dataset's schema and its transform.
 
@@ -170,7 +172,7 @@ def read_table_task_spec(
     return TaskSpec(inputs, schema.label.name, _classes(dataset, output), weight, max_steps, label or AS_IT_IS)
 
 
-def _classes(dataset: Dataset, output: tft.TFTransformOutput) -> int | None:
+def _classes(dataset: OpenDataset, output: tft.TFTransformOutput) -> int | None:
     label = dataset.schema.label
     if not isinstance(label, CategoryLabel):
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.records import graph_inputs
 from schemas.spec.table import CODES, NUMBERS, WORDS, number_columns, word_columns
 
@@ -40,7 +40,7 @@ def side_by_side(columns: Sequence[Any]) -> tf.Tensor:
     return tf.concat(parts, axis=1)
 
 
-def row_transform(dataset: Dataset) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def row_transform(dataset: OpenDataset) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Raw columns by name -> transformed features by name, by the dataset's transform.
 
     Raises:

@@ -123,13 +123,13 @@ class FeatureKind(Item):
         return ""
 
 
-class Watched(Item):
+class ComparedItem(Item):
     """An item whose values are compared between splits, and with other data."""
 
     drift: Drift | None = Field(default=None, exclude=True)  # changes no record, so it is not in a fingerprint
 
 
-class ReadAsNumbers(Watched):
+class ReadAsNumbers(ComparedItem):
     """An item that is read as float32: `[rows]`, or `[rows, width]` for a vector. NaN is missing."""
 
     @property
@@ -240,7 +240,7 @@ def numbers_of(columns: tuple[ColumnRef, ColumnRef]) -> range:
     return range(int(a[2]), int(b[2]) + 1)
 
 
-class FromWords(Single, ReadAsStrings, Watched, FeatureKind):
+class FromWords(Single, ReadAsStrings, ComparedItem, FeatureKind):
     """A string to ids, by a vocabulary."""
 
     top_k: Positive | None = None

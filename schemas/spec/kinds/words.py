@@ -10,13 +10,13 @@ from pydantic import AfterValidator, Field, model_validator
 from schemas.errors import did_you_mean
 from schemas.spec.forms import CellError, ColumnRef, Dense, Ids, Input, Name, Positive, Vocabulary, Word, shown
 from schemas.spec.kinds.base import (
+    ComparedItem,
     FeatureKind,
     FromWords,
     Ranged,
     ReadAsNumbers,
     ReadAsStrings,
     Single,
-    Watched,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Bool(Single, ReadAsStrings, Watched, FeatureKind):
+class Bool(Single, ReadAsStrings, ComparedItem, FeatureKind):
     """A string to 0.0 or 1.0; letter case does not count."""
 
     kind: Literal["bool"]
@@ -108,7 +108,7 @@ class Category(FromWords):
             yield "missing", f"found {filling!r}; {message}such as '<unknown>'"
 
 
-class CategoryLabel(Single, ReadAsStrings, Watched):
+class CategoryLabel(Single, ReadAsStrings, ComparedItem):
     """A class: one of the given values, or of the vocabulary of the train split."""
 
     kind: Literal["category"]

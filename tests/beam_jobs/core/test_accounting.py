@@ -26,7 +26,7 @@ from schemas.csv import lines, reader
 from schemas.csv import parse as csv_parse
 from schemas.csv.file import split_ranges
 from schemas.csv.rows import CsvRows
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from tests.support.datasets import Folder, folder_of_people
 from tests.support.people import MEASURED_SCHEMA, people_csv, people_row
 from tests.support.written_records import records
@@ -125,7 +125,7 @@ def test_a_range_read_never_or_twice_fails_the_job(people, fails, monkeypatch, f
     assert "bytes, images or pairs were processed: some were skipped or read twice" in fails()
 
 
-def account(dataset: Dataset) -> dict[str, Any]:
+def account(dataset: OpenDataset) -> dict[str, Any]:
     """What a dataset says of its input, without what depends on when and how it was written."""
     manifest = dataset.manifest
     for file in manifest.inputs:

@@ -18,7 +18,7 @@ from beam_jobs import preprocess
 from beam_jobs.core.accounting import TooManyRejects
 from beam_jobs.engines import remote_job, runner
 from beam_jobs.engines.runner import LocalOptions, LocalRunner
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import MillraceError, UsageError
 from tests.support import commands
 from tests.support.datasets import Folder, folder_of_people
@@ -144,7 +144,7 @@ SCHEMA = SCHEMA.replace("city, kind: ignore", "city, kind: category, missing: no
 
 @dataclasses.dataclass
 class Run:
-    dataset: Dataset
+    dataset: OpenDataset
     transforms: list[str]
 
 

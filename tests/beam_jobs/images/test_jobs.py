@@ -17,7 +17,7 @@ from PIL import Image
 from beam_jobs.images import source
 from beam_jobs.images.source import image_list
 from schemas import storage
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.statistics import read_statistics
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
@@ -33,20 +33,20 @@ FIXED = "channels: {means: [123, 117, 104]}"  # nothing is measured, which makes
 ALL_TRAIN = FOLDERS.replace("store", f"{FIXED}, store") + TRAIN
 
 
-def run(folder: Path, schema: str, *inputs: str, output: str = "out", **changes: Any) -> Dataset:
+def run(folder: Path, schema: str, *inputs: str, output: str = "out", **changes: Any) -> OpenDataset:
     return written(folder, schema, *inputs, output=str(folder / output), **changes)
 
 
-def rejects_by_name(dataset: Dataset) -> dict[str, Reject]:
+def rejects_by_name(dataset: OpenDataset) -> dict[str, Reject]:
     return {Path(r.source).name: r for r in rejects_of(dataset)}
 
 
-def parity_records(dataset: Dataset, name: str) -> tf.data.Dataset:
+def parity_records(dataset: OpenDataset, name: str) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(f"{dataset.run_dir}/{name}")
 
 
 @pytest.fixture(scope="module")
-def shapes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Dataset]:
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OpenDataset]:
     """60 drawn images and four files that are not to be stored."""
     folder = tmp_path_factory.mktemp("shapes")
     write_folders(folder / "raw", per_class=30)
@@ -151,7 +151,7 @@ def test_parity_holds_raw_files_beside_their_records(shapes):
 
 
 @pytest.fixture(scope="module")
-def fixed(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> OpenDataset:
     """12 drawn images of which nothing was measured."""
     folder = tmp_path_factory.mktemp("fixed")
     write_folders(folder / "raw", per_class=6)

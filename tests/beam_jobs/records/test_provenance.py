@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.provenance import RawRow, read_places, read_rows
 from tests.support.datasets import BAD, DAYS, FEW, FEW_HEADER, FEW_ROWS, Folder, as_good
 
 NEWLINES = FEW.replace("header: present", "header: present, quoted_newlines: true")
 
 
-def stored(dataset: Dataset) -> tuple[list[str], np.ndarray]:
+def stored(dataset: OpenDataset) -> tuple[list[str], np.ndarray]:
     """The keys and the places of all records."""
     keys = []
     for split in dataset.splits:
@@ -44,7 +44,7 @@ def some(file: int, *, note: str = "") -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory) -> Dataset:
+def mixed(tmp_path_factory) -> OpenDataset:
     """Read from files of every form, with rejects between the rows."""
     folder = Folder(tmp_path_factory.mktemp("mixed"))
     broken = ["f0-x,old,a,yes", *some(0)[:9], "too,few", *some(0)[9:]]
@@ -56,12 +56,12 @@ def mixed(tmp_path_factory) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def newlines(tmp_path_factory) -> Dataset:
+def newlines(tmp_path_factory) -> OpenDataset:
     folder = Folder(tmp_path_factory.mktemp("newlines"))
     return folder.job(NEWLINES, folder.write("rows.csv", [FEW_HEADER, *some(0, note='\nat the ""Rhine""')]))
 
 
-def assert_made_of_their_rows(dataset: Dataset) -> list[RawRow]:
+def assert_made_of_their_rows(dataset: OpenDataset) -> list[RawRow]:
     keys, places = stored(dataset)
     rows, notes = read_rows(dataset, places)
     assert not notes

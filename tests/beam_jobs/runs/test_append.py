@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.preprocess import main
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.lease import hold
 from schemas.dataset.prune import prune
 from schemas.dataset.statistics import read_statistics
@@ -246,7 +246,7 @@ def write_images(folder: Path, numbers: range, *, within: str = "raw") -> None:
         path.write_bytes(tf.io.encode_png(draw(i % 2, i)).numpy())
 
 
-def of_images(folder: Folder, schema: str, *inputs: str) -> Dataset:
+def of_images(folder: Folder, schema: str, *inputs: str) -> OpenDataset:
     return folder.job(schema, *inputs, max_reject_fraction=1.0)
 
 

@@ -17,7 +17,7 @@ import tensorflow_transform as tft
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs.job import run_job
-from schemas.dataset import Dataset, layout, open_dataset
+from schemas.dataset import OpenDataset, layout, open_dataset
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.provenance import read_places
 from schemas.dataset.verify import verify_dataset
@@ -93,7 +93,7 @@ def test_the_manifest_accounts_for_every_record(people):
         assert reject.source == str(people.raw)
 
 
-def placed(dataset: Dataset, split: str) -> list[tuple[bytes, list[int]]]:
+def placed(dataset: OpenDataset, split: str) -> list[tuple[bytes, list[int]]]:
     """The split's records with their places, in an order of their own."""
     stored = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression).as_numpy_iterator()
     examples = (tf.train.Example.FromString(record).SerializeToString(deterministic=True) for record in stored)

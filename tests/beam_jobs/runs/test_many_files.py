@@ -17,7 +17,7 @@ from beam_jobs.engines import runner
 from beam_jobs.preprocess import main
 from beam_jobs.rows import ranges, source
 from schemas import storage
-from schemas.dataset import Dataset, layout, manifest
+from schemas.dataset import OpenDataset, layout, manifest
 from schemas.dataset.manifest import read_inputs
 from schemas.dataset.show import describe, render
 from schemas.dataset.verify import verify_dataset
@@ -50,7 +50,7 @@ def limit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(source, "SAMPLED_HERE", 3)
 
 
-def run(folder: Folder) -> Dataset:
+def run(folder: Folder) -> OpenDataset:
     return folder.job(FEW, str(folder.path / "raw/*.csv"), max_rejects=4)
 
 
@@ -67,7 +67,7 @@ def many(share) -> Folder:
 
 
 @pytest.fixture
-def dataset(many: Folder, tmp_path: Path) -> Dataset:
+def dataset(many: Folder, tmp_path: Path) -> OpenDataset:
     """The same: a copy of its own for each test."""
     shutil.copytree(many.output, tmp_path / "out")
     return Folder(tmp_path).dataset

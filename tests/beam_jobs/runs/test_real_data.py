@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from tests.support.datasets import Folder
 from tests.support.written_records import examples
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.long
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 
 
-def run(schema: str, inputs: list[Path], folder: Path) -> Dataset:
+def run(schema: str, inputs: list[Path], folder: Path) -> OpenDataset:
     return Folder(folder).run(schema=str(SCHEMAS / schema), input=tuple(map(str, inputs)), range_mb=1)
 
 
 @pytest.fixture(scope="module")
-def census(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def census(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenDataset:
     files = [real_data / "census" / name for name in ("adult.data", "adult.test")]
     return run("census.yaml", files, tmp_path_factory.mktemp("census"))
 
@@ -42,11 +42,11 @@ def test_every_row_is_written(real_data: Path, tmp_path: Path, schema: str, file
     assert_every_row_is_written(run(schema, [real_data / file], tmp_path), rows)
 
 
-def test_every_row_of_two_files_is_written(census: Dataset) -> None:
+def test_every_row_of_two_files_is_written(census: OpenDataset) -> None:
     assert_every_row_is_written(census, 32_561 + 16_281)
 
 
-def assert_every_row_is_written(dataset: Dataset, rows: int) -> None:
+def assert_every_row_is_written(dataset: OpenDataset, rows: int) -> None:
     manifest = dataset.manifest
     assert (manifest.read, manifest.written, manifest.rejected) == (rows, rows, 0)
     stored = {s: sum(1 for _ in tf.data.TFRecordDataset(list(dataset.shards(s)))) for s in dataset.splits}
@@ -72,7 +72,7 @@ def test_covertype_comes_out_with_the_values_of_the_file(real_data: Path, tmp_pa
     assert np.abs(train.std(axis=0) - 1).max() < 1e-3
 
 
-def test_census_trains_on_one_file_and_evaluates_on_the_other(census: Dataset) -> None:
+def test_census_trains_on_one_file_and_evaluates_on_the_other(census: OpenDataset) -> None:
     dataset = census
     assert {s: dataset.rows(s) for s in dataset.splits} == {"train": 32_561, "eval": 16_281}
     assert np.bincount([e["income"][0] for e in examples(dataset, "eval")]).tolist() == [12_435, 3_846]

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.preprocess import main
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.statistics import read_statistics
 from schemas.errors import MillraceError, UsageError
 from schemas.rejects import Reject
@@ -81,7 +81,7 @@ def replayed(folder: Folder, once_replayed: Path) -> Folder:
     return folder
 
 
-def assert_as_of_good_rows(folder: Folder, before: Dataset, schema: str, *good: str) -> None:
+def assert_as_of_good_rows(folder: Folder, before: OpenDataset, schema: str, *good: str) -> None:
     """Asserts that a dataset holds what a job writes of good files by the same transform, and describes it alike."""
     after = folder.dataset
     accounts_hold(after)
@@ -121,7 +121,7 @@ def test_bad_rows_replayed_make_the_dataset_that_good_rows_make(folder):
     assert_as_of_good_rows(folder, before, FEW, *goods)
 
 
-def described(dataset: Dataset) -> list[dict[str, Any]]:
+def described(dataset: OpenDataset) -> list[dict[str, Any]]:
     """The statistics of its features; of so few values all are exact, but for the last digits of mean and deviation."""
     features = read_statistics(dataset.path)["features"]
     for split_statistics in (split_statistics for item in features for split_statistics in item["splits"].values()):
@@ -318,12 +318,12 @@ def test_usage_errors_are_reported_before_any_work(arguments, message):
 PNG = tf.io.encode_png(draw(0, 5)).numpy()
 
 
-def by_text(dataset: Dataset) -> dict[str, Reject]:
+def by_text(dataset: OpenDataset) -> dict[str, Reject]:
     """The rejects, by what the listing says of each."""
     return {text_of(reject): reject for reject in rejects_of(dataset)}
 
 
-def stored(dataset: Dataset) -> list[tuple[str, ...]]:
+def stored(dataset: OpenDataset) -> list[tuple[str, ...]]:
     """Split, name, class and pixels of every record."""
     keys = ("image/filename", "image/class/label", "image/class/text", "image/encoded")
     return sorted(
@@ -331,7 +331,7 @@ def stored(dataset: Dataset) -> list[tuple[str, ...]]:
     )
 
 
-def of_good(folder: Folder, schema: str, inputs: str, before: Dataset) -> Dataset:
+def of_good(folder: Folder, schema: str, inputs: str, before: OpenDataset) -> OpenDataset:
     """What a job writes of the files as they should have been, by the same transform."""
     more = {"transform_from": before.path, "max_reject_fraction": 1.0}
     return folder.job(schema, str(folder.path / inputs), output=str(folder.path / "good"), **more)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs import write
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.rejects import Reject
 from tests.beam_jobs.transform import test_rejects as odd
 from tests.support.datasets import Folder, accounts_hold, contents, rejects_of
@@ -76,7 +76,7 @@ def test_images_come_once_also_where_they_are_replayed(folder: Folder) -> None:
     assert len(rejects_of(folder.dataset)) == 2
 
 
-def names_of(dataset: Dataset) -> list[str]:
+def names_of(dataset: OpenDataset) -> list[str]:
     return sorted(e["image/filename"][0].decode() for split in dataset.splits for e in examples(dataset, split))
 
 

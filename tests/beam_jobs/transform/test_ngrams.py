@@ -26,7 +26,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from beam_jobs.transform.ngrams import Ngrams, weighted
 from beam_jobs.transform.preprocessing import text_ngrams
 from beam_jobs.transform.vocabularies import ALL_ROWS, COUNTED, EMPTY, ROWS, write_vocabularies
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.spec.features import Text
 from schemas.spec.forms import Vocabulary
 from tests.support.datasets import written
@@ -217,7 +217,7 @@ def write(path: Path, rows: dict[str, str]) -> str:
     return str(path)
 
 
-def stored(dataset: Dataset, split: str) -> dict[str, Bag]:
+def stored(dataset: OpenDataset, split: str) -> dict[str, Bag]:
     """The weights of each record by its key and the n-grams."""
     assets = Path(dataset.run_dir, layout.TRANSFORM_FN, "assets")
     words = ["", *(assets / "t").read_text(encoding="utf-8").removesuffix("\n").split("\n")]

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from beam_jobs.preprocess import main
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.dataset.records import stored_features
 from schemas.errors import MillraceError
 from tests.support.datasets import Folder, accounts_hold, rejects_of
@@ -47,7 +47,7 @@ def _pays_once(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 @pytest.fixture
-def pays(folder: Folder, _pays_once: Folder) -> Dataset:
+def pays(folder: Folder, _pays_once: Folder) -> OpenDataset:
     """The rows' dataset in `folder`, which a test may change."""
     shutil.copytree(_pays_once.output, folder.output)
     return folder.dataset

@@ -22,7 +22,7 @@ from beam_jobs.rows.read import arrow_schema, graph_arrays
 from beam_jobs.transform import vocabularies
 from beam_jobs.transform.preprocessing import Preprocessing
 from beam_jobs.transform.vocabularies import COUNTED, EMPTY, AddCounts, UniqueValues, words_of, write_vocabularies
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.show import describe
 from schemas.spec.forms import Vocabulary
 from schemas.spec.loader import load_schema
@@ -217,7 +217,7 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def odd(tmp_path_factory: pytest.TempPathFactory) -> OpenDataset:
     folder = tmp_path_factory.mktemp("odd")
     rows = TAKEN | {name: cells for name, (cells, _, _) in REFUSED.items()}
     content = ODD_HEADER + "".join(f'"{name}",{cells}\n' for name, cells in rows.items())

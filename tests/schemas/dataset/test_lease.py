@@ -19,7 +19,7 @@ from schemas.dataset import layout
 from schemas.dataset.checks import verify_account
 from schemas.dataset.holders import Holder, JobReference, RemoteHolder, this_process
 from schemas.dataset.lease import LeaseError, hold, holder_of, lease_of_job
-from schemas.dataset.manifest import Manifest, Shard, Split
+from schemas.dataset.manifest import Manifest, Shard, SplitShards
 from schemas.dataset.prune import is_left_over
 from schemas.errors import MillraceError
 from schemas.storage import folders
@@ -356,7 +356,7 @@ def test_a_job_whose_lease_was_taken_commits_nothing(data_dir):
 def test_shards_that_keep_their_attempts_names_are_named_once_and_in_order(names, compression, fault):
     paths = [f"{RUN}/{name.format(a='a' * 32, b='b' * 32)}" for name in names]
     shards = tuple(Shard(path=path, rows=1, bytes=4, crc32c="00000000") for path in paths)
-    split = Split(rows=len(shards), shards=shards)
+    split = SplitShards(rows=len(shards), shards=shards)
     manifest_of_shards: Manifest = manifest(RUN).model_copy(
         update={"compression": compression, "splits": {"train": split}}
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from schemas import storage
-from schemas.dataset import Dataset, local_cache, open_dataset
+from schemas.dataset import OpenDataset, local_cache, open_dataset
 from schemas.dataset.local_cache import LocalCache
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import gcs_access
@@ -40,7 +40,7 @@ def written(people_dataset: Written) -> Path:
 
 
 @pytest.fixture
-def dataset(written: Path, tmp_path: Path) -> Dataset:
+def dataset(written: Path, tmp_path: Path) -> OpenDataset:
     """A dataset of its own for each test."""
     shutil.copytree(written, tmp_path / "data")
     return open_dataset(str(tmp_path / "data"))
@@ -66,12 +66,12 @@ def files_in(folder: Path) -> dict[str, int]:
     return {str(p.relative_to(folder)): p.stat().st_size for p in paths}
 
 
-def size_of(dataset: Dataset) -> int:
+def size_of(dataset: OpenDataset) -> int:
     files = [file.bytes for file in dataset.manifest.files if "rejects-" not in file.path]
     return sum(files) + sum(shard.bytes for split in SPLITS for shard in dataset.manifest.splits[split].shards)
 
 
-def holder(folder: Path, dataset: Dataset) -> subprocess.Popen[str]:
+def holder(folder: Path, dataset: OpenDataset) -> subprocess.Popen[str]:
     """Another process that holds the dataset in the cache; it prints how many files it has copied."""
     command = [sys.executable, "-c", HOLDER, str(folder), dataset.path, str(ROOM)]
     piped = subprocess.PIPE
@@ -83,7 +83,7 @@ def copied_by(process: subprocess.Popen[str]) -> int:
     return int(process.stdout.readline())
 
 
-def hold(folder: Path, dataset: Dataset, opened: list[LocalCache], limit: int = ROOM) -> local_cache.Held:
+def hold(folder: Path, dataset: OpenDataset, opened: list[LocalCache], limit: int = ROOM) -> local_cache.Held:
     opened.append(LocalCache(str(folder), limit))
     return opened[-1].hold(dataset, SPLITS)
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 from schemas import storage
 from schemas.dataset import open_dataset
 from schemas.dataset.check_records import RecordCheck
-from schemas.dataset.checks import Tally
+from schemas.dataset.checks import ReadProgress
 from schemas.dataset.records import StoredFeature
 from schemas.dataset.verify import total_bytes, verify_dataset
 from schemas.errors import MillraceError
@@ -64,7 +64,7 @@ def test_a_fault_is_named_and_nothing_else_is(damaged: Written, fault: Callable[
 
 
 def test_a_valid_dataset_has_no_problems_and_every_byte_and_record_is_read(written: Written) -> None:
-    tally = Tally()
+    tally = ReadProgress()
     assert verify_dataset(str(written.path), tally=tally) == []
     assert tally.bytes == total_bytes(written.manifest)
     assert tally.rows == written.manifest.written
@@ -83,7 +83,7 @@ def test_any_bit_that_flips_in_any_file_is_found(damaged: Written) -> None:
 
 
 def test_an_interrupted_verification_ends(written: Written) -> None:
-    tally = Tally()
+    tally = ReadProgress()
 
     def interrupt(**amounts: int) -> None:
         raise KeyboardInterrupt

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import Dataset, open_dataset
+from schemas.dataset import OpenDataset, open_dataset
 from tests.support.csv_datasets import NUMBERS
 from tests.support.datasets import written_rows
 from trainer.data.epochs import kept, shuffled_batches, windows
@@ -24,7 +24,7 @@ EXACT = InputOptions(batch_size=16, seed=1, deterministic=True)
 BATCHES = 45  # of 16: one epoch and a half or more of each dataset
 
 
-def read(dataset: Dataset, options: InputOptions, count: int) -> list[list[np.ndarray]]:
+def read(dataset: OpenDataset, options: InputOptions, count: int) -> list[list[np.ndarray]]:
     batches = input_fn(dataset, "train", mode=TRAIN, options=options)
     taken = itertools.islice(batches, count)
     dense = ([tf.sparse.to_dense(x) if isinstance(x, tf.SparseTensor) else x for x in f.values()] for f, _ in taken)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import MillraceError
 from tests.support.written_records import copy_of
 from trainer.data.input_fn import ROW_BLOCK, input_fn, is_held
@@ -25,7 +25,7 @@ TRAIN, EVAL, PREDICT = (getattr(tf_estimator.ModeKeys, name) for name in ("TRAIN
 SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3)
 
 
-def batches(dataset: Dataset, split: str, mode: str, options: InputOptions, config=None) -> list:
+def batches(dataset: OpenDataset, split: str, mode: str, options: InputOptions, config=None) -> list:
     return list(input_fn(dataset, split, mode=mode, options=options, config=config))
 
 
@@ -38,7 +38,7 @@ def rows(read: list) -> list[tuple[float, ...]]:
     ]
 
 
-def all_rows(dataset: Dataset, split: str) -> collections.Counter:
+def all_rows(dataset: OpenDataset, split: str) -> collections.Counter:
     return collections.Counter(rows(batches(dataset, split, EVAL, SMALL)))
 
 

@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import Dataset, layout
+from schemas.dataset import OpenDataset, layout
 from schemas.errors import SkewError
 from schemas.exports.model import ServedModel
 from tests.support.drawn_datasets import striped
@@ -179,7 +179,7 @@ class TestSignatures:
 
 
 @pytest.fixture
-def copied(stripes, tmp_path) -> Dataset:
+def copied(stripes, tmp_path) -> OpenDataset:
     """The dataset, to be changed."""
     return copy_of(stripes, tmp_path)
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from PIL import Image
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import UsageError
 from trainer.data.input_fn import input_fn, is_held
 from trainer.data.input_options import InputOptions, input_options
@@ -36,14 +36,14 @@ SMALL = InputOptions(batch_size=16, num_epochs=1, seed=3)
 PLAIN = dataclasses.replace(SMALL, augmentation=Augmentation(flip=False))
 
 
-def read(dataset: Dataset, mode: str, options: InputOptions = SMALL, config=None) -> tuple[dict, np.ndarray]:
+def read(dataset: OpenDataset, mode: str, options: InputOptions = SMALL, config=None) -> tuple[dict, np.ndarray]:
     """A pass over the train split: each feature's images and the labels, batches joined."""
     batches = list(input_fn(dataset, "train", mode=mode, options=options, config=config))
     features = {name: np.concatenate([f[name] for f, _ in batches]) for name in batches[0][0]}
     return features, np.concatenate([label for _, label in batches])
 
 
-def stored(dataset: Dataset) -> list[np.ndarray]:
+def stored(dataset: OpenDataset) -> list[np.ndarray]:
     """The train split's stored images, uncropped, in the order of the shards."""
     images = []
     for record in tf.data.TFRecordDataset(list(dataset.shards("train"))):

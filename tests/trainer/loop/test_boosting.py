@@ -17,7 +17,7 @@ from millrace import promote
 from millrace.submit.training import read_training
 from millrace.tune.command import main as tune
 from millrace.tune.command import read_arguments
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.dataset.records import classes_of
 from schemas.errors import UsageError
 from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, ServedModel
@@ -56,13 +56,13 @@ def shift_row(i: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def shifts(share_dataset) -> Dataset:
+def shifts(share_dataset) -> OpenDataset:
     """Three classes, with missing numbers."""
     rows = [*map(shift_row, range(900))]
     return share_dataset("shifts", lambda folder: written_rows(folder, SHIFTS, SHIFT_HEADER, rows))
 
 
-def run(dataset: Dataset, folder: Path, *argv: str) -> int:
+def run(dataset: OpenDataset, folder: Path, *argv: str) -> int:
     fixed = ["--data_dir", dataset.path, "--model_dir", str(folder), "--model", "boosted_trees", "--no_report"]
     return task.main([*fixed, *argv])
 

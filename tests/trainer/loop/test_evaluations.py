@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from schemas.command import finite
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.exports.session import plain_session
 from schemas.interrupts import Terminated, interruptible
 from tests.support.processes import InterruptedAndSilent
@@ -150,7 +150,7 @@ def test_ends_at_the_next_step(wages, tmp_path, mode):
     assert steps == []
 
 
-def built(dataset: Dataset, model: str, folder: Path, watch: Watch | None = None) -> Any:
+def built(dataset: OpenDataset, model: str, folder: Path, watch: Watch | None = None) -> Any:
     config = tf_estimator.RunConfig(model_dir=str(folder), session_config=plain_session(), save_checkpoints_steps=3)
     spec = BUILT_IN[model]
     return with_keys_and_classes(
@@ -197,7 +197,7 @@ def test_a_kept_session_evaluates_as_estimator_does(request, tmp_path: Path, dat
     assert {v.tag for event in written for v in event.summary.value} >= set(expected) - {"global_step"}
 
 
-def test_a_model_with_local_variables_and_metrics_of_its_own(wages: Dataset, tmp_path: Path):
+def test_a_model_with_local_variables_and_metrics_of_its_own(wages: OpenDataset, tmp_path: Path):
     def model(features: Any, labels: Any, mode: str) -> Any:
         value = tf.cast(labels if labels is not None else 0, tf.float32)
         count = tf.Variable(lambda: 0.0, collections=["own"])
@@ -226,7 +226,7 @@ def test_a_model_with_local_variables_and_metrics_of_its_own(wages: Dataset, tmp
     assert metrics["batches"] > 1
 
 
-def test_a_model_with_evaluation_hooks_of_its_own_is_evaluated_by_estimator(wages: Dataset, tmp_path: Path):
+def test_a_model_with_evaluation_hooks_of_its_own_is_evaluated_by_estimator(wages: OpenDataset, tmp_path: Path):
     ended: list[str] = []
 
     class Own(tf.compat.v1.train.SessionRunHook):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from tests.support.training import run
 from trainer.loop.plan import plan_training
 from trainer.loop.profile import (
@@ -90,11 +90,11 @@ def test_a_training_says_where_its_time_went(late, tmp_path, capsys):
     assert "Most worth trying: " in err
 
 
-def plan(dataset: Dataset, **flags: Any) -> Any:
+def plan(dataset: OpenDataset, **flags: Any) -> Any:
     return plan_training(dataset, TrainOptions(data_dir=dataset.path, model_dir="", **flags))
 
 
-def advised(dataset: Dataset, flags: dict[str, Any], seconds: Any, *, gpu: bool = False, amx: bool = False) -> str:
+def advised(dataset: OpenDataset, flags: dict[str, Any], seconds: Any, *, gpu: bool = False, amx: bool = False) -> str:
     return advise(dataset, plan(dataset, **flags), seconds, has_gpu=gpu, has_amx=amx) or ""
 
 

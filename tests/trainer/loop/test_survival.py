@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.exports.model import ServedModel
 from tests.support.forking import CRASHED
 from tests.support.forking_trainer import NO_DISK, Forking
@@ -174,7 +174,7 @@ def forked():
 class Training:
     """Trainings in one model directory, and what each step of them has read."""
 
-    def __init__(self, forked: Forking, dataset: Dataset, folder: Path) -> None:
+    def __init__(self, forked: Forking, dataset: OpenDataset, folder: Path) -> None:
         self.trainer, self.dataset, self.folder = forked, dataset, folder
         folder.mkdir()
 
@@ -212,7 +212,7 @@ def whole(forked, numbers, tmp_path_factory) -> dict[int, list[int]]:
     return training.by_step()
 
 
-def steps_of(dataset: Dataset) -> int:
+def steps_of(dataset: OpenDataset) -> int:
     """A bit more than two epochs."""
     return 2 * dataset.rows("train") // BATCH + 2
 
@@ -274,7 +274,7 @@ class TestWhereItBegins:
     """By the step of the checkpoint, of a batch of 32; 10 steps are most of an epoch."""
 
     @staticmethod
-    def resume(model_dir: Path, dataset: Dataset, step: int, *, exact: bool = True, **changed: Any) -> tuple:
+    def resume(model_dir: Path, dataset: OpenDataset, step: int, *, exact: bool = True, **changed: Any) -> tuple:
         records = changed.pop("records", BATCH)
         options = InputOptions(**{"batch_size": records, "seed": 1, "deterministic": True, **changed})
         return resume_input(str(model_dir), dataset, options, step=step, records=records, exact=exact)

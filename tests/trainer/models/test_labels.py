@@ -14,7 +14,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from schemas.errors import MillraceError
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE, NUMBERS
@@ -37,12 +37,12 @@ def with_label(label: str) -> str:
     return NUMBERS.replace("name: y, kind: numeric", f"name: y, kind: numeric{label}")
 
 
-def numbers_dataset(folder: Path, values: list[float], label: str = "") -> Dataset:
+def numbers_dataset(folder: Path, values: list[float], label: str = "") -> OpenDataset:
     """A dataset of numbers with these labels, of which nine tenths are in the train split."""
     return written_rows(folder, with_label(label), "x,y", (f"{i},{value:g}" for i, value in enumerate(values)))
 
 
-def train_labels(dataset: Dataset) -> np.ndarray:
+def train_labels(dataset: OpenDataset) -> np.ndarray:
     """The labels of the train split."""
     values = []
     for record in tf.data.TFRecordDataset(list(dataset.shards("train")), dataset.compression).as_numpy_iterator():
@@ -188,7 +188,7 @@ class TestHeads:
 
 
 @pytest.fixture(scope="module")
-def rare(share_dataset) -> Dataset:
+def rare(share_dataset) -> OpenDataset:
     """One row in twenty is of the second class, those of the largest x."""
     label = "kind: category, class_weights: balanced, values: [no, yes]"
     schema = NUMBERS.replace("transform: none", "transform: z_score").replace("y, kind: numeric", f"y, {label}")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from millrace import promote
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from tests.support.csv_datasets import LATE
 from tests.support.datasets import written_rows
 from tests.support.training import TrainedModel
@@ -34,17 +34,17 @@ def write_late(folder: Path, *, flipped: str = "", first: int = 0) -> None:
 
 
 @pytest.fixture(scope="session")
-def data(share_dataset) -> Dataset:
+def data(share_dataset) -> OpenDataset:
     return share_dataset("late_6000", write_late)
 
 
 @pytest.fixture(scope="session")
-def other_data(share_dataset) -> Dataset:
+def other_data(share_dataset) -> OpenDataset:
     """Of the same schema, measured on other rows, in which one slice is the other way round."""
     return share_dataset("late_flipped", lambda folder: write_late(folder, flipped="c", first=90_000))
 
 
-def trained(dataset: Dataset, folder: Path, steps: int, *more: str) -> None:
+def trained(dataset: OpenDataset, folder: Path, steps: int, *more: str) -> None:
     """What the command prints lies in `done.json`."""
     argv = ["--data_dir", dataset.path, "--model_dir", str(folder / "model"), "--model", "dnn", "--no_report"]
     argv += ["--hparams", "hidden_units=32", "learning_rate=0.05", "--max_steps", str(steps), "--batch_size", "32"]
@@ -136,7 +136,7 @@ def test_few_rows_cannot_tell_and_it_is_said(run, good, flipped, data, tmp_path)
     assert any("undecided: accuracy" in note for note in accepted["notes"])
 
 
-def moved(data: Dataset, folder: Path) -> Path:
+def moved(data: OpenDataset, folder: Path) -> Path:
     """The dataset in another folder, read from a `rows.csv` there; returns that file."""
     raw = folder / "rows.csv"
     shutil.copytree(data.path, folder / "out")

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu.tpu_function import tpu_shard_context
 
-from schemas.dataset import Dataset
+from schemas.dataset import OpenDataset
 from tests.support import replica_steps
 from tests.support.datasets import written_rows
 from tests.support.replicas import run_with_replicas
@@ -191,7 +191,7 @@ def test_refuses(trainings, training, message):
 
 
 @pytest.fixture(scope="module")
-def terrain(share_dataset) -> Dataset:
+def terrain(share_dataset) -> OpenDataset:
     """Numbers, a label of two classes and no ids, as a step on a TPU takes them."""
     rows = [f"{20 + i % 40},{i % 60},{'yes' if i % 40 > 20 else 'no'}" for i in range(300)]
     return share_dataset("terrain", lambda folder: written_rows(folder, TERRAIN, "height,slope,wet", rows))
