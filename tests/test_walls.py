@@ -20,11 +20,12 @@ PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 # From the ground up: a room imports only from those in lines above its own, of its own package or of `schemas`;
 # `millrace` from all.
 ORDER = """
-    schemas.errors schemas.retries schemas.scratch
+    schemas.errors schemas.retries
     schemas.interrupts schemas.concurrency
     schemas.libraries
     schemas.source_distribution schemas.options schemas.streams
     schemas.arguments schemas.display schemas.storage
+    schemas.scratch
     schemas.command
     schemas.spec schemas.graphs schemas.samples schemas.rejects
     schemas.rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from schemas import interrupts
 from schemas.concurrency import ByteBudget, available_memory, map_in_order, one_behind, prefetch, usable_cores
 from schemas.interrupts import Terminated, interruptible
 from tests.support.commands import run_program
-from tests.support.processes import Interrupted, InterruptedAndSilent
+from tests.support.processes import InterruptedAndSilent
 
 PATIENCE = 300.0  # seconds; only a hang takes them
 
@@ -204,27 +203,13 @@ def pythons_own_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def wait_after(begin) -> None:
-    """A long piece of work that begins with `begin`."""
-    with interruptible(sigterm=True):
-        begin()
-        time.sleep(300)  # the signal ends this
-
-
 @SIGNALS
-def test_sends_again_a_signal_whose_exception_python_dropped(number, raised):
-    with pytest.raises(raised):
-        wait_after(lambda: Interrupted(number))
-
-
-@SIGNALS
-@pytest.mark.parametrize("kind", [Interrupted, InterruptedAndSilent])
-def test_the_next_step_raises_a_dropped_exception(kind, number, raised):
+def test_the_next_step_raises_a_dropped_exception(number, raised):
     dropped = []
 
     @interruptible(sigterm=True)
     def work() -> None:
-        kind(number)
+        InterruptedAndSilent(number)
         dropped.append(True)
         interrupts.check()
 
@@ -235,31 +220,12 @@ def test_the_next_step_raises_a_dropped_exception(kind, number, raised):
 
 
 @SIGNALS
-def test_sends_again_a_signal_that_comes_while_python_reports_the_drop(number, raised, monkeypatch):
-    delays = iter([0.2])  # a machine that is busy
-
-    class Timer(threading.Timer):
-        def start(self) -> None:
-            super().start()
-            time.sleep(next(delays, 0))
-
-    monkeypatch.setattr(threading, "Timer", Timer)
-    with pytest.raises(raised):
-        wait_after(lambda: Interrupted(number))
-
-
-@SIGNALS
-@pytest.mark.parametrize(
-    ("drops", "after"), [(InterruptedAndSilent, interrupts.check), (Interrupted, lambda: time.sleep(300))]
-)
-def test_what_nothing_has_raised_in_a_block_is_raised_after_it(number, raised, drops, after):
-    """By a check, or, if Python reports the drop, by the signal that is sent again."""
-
+def test_what_nothing_has_raised_in_a_block_is_raised_after_it(number, raised):
     @interruptible(sigterm=True)
     def work() -> None:
         with interruptible():
-            drops(number)
-        after()
+            InterruptedAndSilent(number)
+        interrupts.check()
 
     with pytest.raises(raised):
         work()
@@ -313,23 +279,6 @@ print("ends")
     assert done.stdout == "ends\n"
 
 
-def test_an_exception_that_a_step_raised_is_not_sent_again(monkeypatch):
-    monkeypatch.setattr(interrupts, "_RESEND_SECS", 300)
-    resends: list[threading.Thread] = []
-
-    @interruptible()
-    def work() -> None:
-        Interrupted()
-        resends.extend(interrupts._resends)
-        interrupts.check()
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    (resend,) = resends
-    resend.join(60)
-    assert not resend.is_alive()
-
-
 @SIGNALS
 def test_an_error_that_c_code_raises_instead_becomes_the_cause(number, raised):
     def as_c_code_does() -> None:
@@ -338,8 +287,8 @@ def test_an_error_that_c_code_raises_instead_becomes_the_cause(number, raised):
         except KeyboardInterrupt as interrupt:
             raise SystemError("<built-in function __import__> returned a result with an exception set") from interrupt
 
-    with pytest.raises(raised) as caught:
-        wait_after(as_c_code_does)
+    with pytest.raises(raised) as caught, interruptible(sigterm=True):
+        as_c_code_does()
     assert isinstance(caught.value.__cause__, SystemError)
 
 
@@ -364,7 +313,7 @@ def test_a_handler_that_does_not_raise_interrupts_nothing():
 
 
 def handlers() -> tuple[object, ...]:
-    return signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), sys.unraisablehook
+    return signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 
 
 def test_restores_the_handlers():

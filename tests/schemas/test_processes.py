@@ -102,9 +102,9 @@ from schemas import libraries
 libraries._NVIDIA = tuple(sys.argv[2:])
 tf = types.ModuleType("tensorflow")
 tf.config = types.SimpleNamespace(list_physical_devices=lambda kind: os.write(2, os.environ["WRITTEN"].encode()) and [])
-sys.modules["tensorflow"] = tf
 print("before", file=sys.stderr)
 with libraries.starting_tensorflow():
+    sys.modules["tensorflow"] = tf
     os.write(2, b"first\\n")
     child = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 print("after", file=sys.stderr)

@@ -87,19 +87,12 @@ def until(true: Callable[[], object], what: str = "what is waited for") -> None:
         time.sleep(0.02)
 
 
-class Interrupted:
-    """Receives the signal while it is garbage-collected. Python reports the exception, and drops it."""
+class InterruptedAndSilent:
+    """Receives the signal while it is garbage-collected; the exception is dropped, as TensorFlow does."""
 
     def __init__(self, number: int = signal.SIGINT) -> None:
         self._number = number
 
     def __del__(self) -> None:
-        signal.raise_signal(self._number)
-
-
-class InterruptedAndSilent(Interrupted):
-    """The same, but the exception is ignored before Python sees it, as TensorFlow does."""
-
-    def __del__(self) -> None:
         with contextlib.suppress(BaseException):
-            super().__del__()
+            signal.raise_signal(self._number)
