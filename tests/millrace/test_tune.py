@@ -18,6 +18,7 @@ from millrace.tune import command
 from schemas.dataset import OpenDataset
 from tests.support.commands import ended
 from tests.support.processes import until
+from tests.support.training import ALL_STEPS
 from trainer import task
 
 pytestmark = pytest.mark.long
@@ -189,7 +190,7 @@ def test_killed_at_any_time_it_continues_where_it_was(
 ) -> None:
     study = tmp_path / "study"
     argv = arguments(late, study, "--space", "learning_rate=categorical:0.01:0.02", "--search", "grid", steps=200)
-    argv += ["--hparams", "fate=slow"]
+    argv += ["--hparams", "fate=slow", *ALL_STEPS]
     log = (tmp_path / "log").open("w")
     process = subprocess.Popen([sys.executable, "-m", "millrace", "tune", *argv], cwd=ROOT, stderr=log, stdout=log)
     first = study / "trials" / "000"

@@ -13,6 +13,8 @@ from trainer.estimator import tf_estimator
 from trainer.evaluation.watch import Watch
 from trainer.export.outputs import with_keys_and_classes
 
+ALL_STEPS = ("--early_stopping_steps", "0")
+
 
 @dataclasses.dataclass
 class Trained:
@@ -59,11 +61,12 @@ def run(dataset, model_dir, *argv: str, model: str = "softmax", steps: int = 40)
     """The exit code of `trainer.task`, with a checkpoint and an evaluation every 20 steps, and without a report.
 
     Of the built-in models, `softmax` has the smallest graphs: its training takes half as long as that of `linear`.
+    It takes all of its steps, unless `argv` has another `--early_stopping_steps`: whether an evaluation is better
+    than the last one depends on the machine's arithmetic.
     """
     fixed = ["--data_dir", dataset.path, "--model_dir", str(model_dir), "--model", model, "--max_steps", str(steps)]
-    return task.main(
-        [*fixed, "--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", "--no_report", *argv]
-    )
+    fixed += ["--save_checkpoints_steps", "20", "--batch_size", "32", "--seed", "1", "--no_report", *ALL_STEPS]
+    return task.main([*fixed, *argv])
 
 
 def train_own(dataset: OpenDataset, model_dir: Path, *, steps: int) -> None:

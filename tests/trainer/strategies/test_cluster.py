@@ -12,6 +12,7 @@ import tensorflow as tf
 from schemas.errors import UsageError
 from tests.support.processes import until
 from tests.support.task_cluster import free_ports, task_cluster
+from tests.support.training import ALL_STEPS
 from trainer.strategies.cluster import Cluster, Task, check_cluster, initialized
 
 pytestmark = pytest.mark.long
@@ -98,6 +99,7 @@ def test_any_task_may_be_killed_and_started_again(late, tmp_path):
     model = tmp_path / "model"
     flags = ["--data_dir", late.path, "--model_dir", model, "--model", "tests.support.own_models:slow_steps"]
     flags += ["--strategy", "parameter_server", "--max_steps", "2000", "--save_checkpoints_steps", "100", "--seed", "1"]
+    flags += ALL_STEPS
     with task_cluster(tmp_path, flags) as cluster:
         cluster.start("ps", "worker", "chief", "evaluator")
 
