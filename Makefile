@@ -170,12 +170,14 @@ bench-quick: .bench/.installed  ## the same on small inputs, in some minutes; on
 	@touch $@
 
 docs: .docs/.installed  ## build the documentation as a site in site/; a broken link fails
-	NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --strict
+	.docs/bin/python -m tools.docs_site .docs/pages
+	rm -rf site
+	.docs/bin/zensical build --strict
 	@echo 'site/index.html'
 
 screenshots: demo  ## run the demo, and take the documentation's pictures of its reports; needs Chromium
 	$(BIN)/python -m tools.screenshots $(OUT)/table/data/*/report.html $(OUT)/table/model/report-eval.html
 
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) .audit .bench .cloud .docs site $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .audit .bench .cache .cloud .docs site $(OUT) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

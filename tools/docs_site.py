@@ -1,55 +1,77 @@
-"""The site of `make docs`, from pages that are written to be read where the source is.
+"""Gathers the pages of `make docs`: the site's generator takes one folder, and the pages are written to be read here.
 
-mkdocs takes only what lies in `docs/`, so other pages and plots are added, and links between pages are rewritten to
-where each file is on the site. Any other link stays as it is, and fails the strict build: pages name source files in
-backticks.
+    python -m tools.docs_site .docs/pages
+
+Pages and pictures that lie outside `docs/` are added. A link to a source file, which is not on the site, becomes the
+name of that file. The generator reports links to pages or headings that are not there.
 """
 
 from __future__ import annotations
 
+import argparse
 import posixpath
 import re
+import shutil
 from pathlib import Path
-from typing import Any
-
-from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 PLOTS = "benchmarks/plots"
 SCRIPT = ".docs/iframe-worker.js"  # see the Makefile
-LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
+NOT_PAGES = {".txt", ".conf"}
+LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
-def on_config(config: Any) -> Any:
-    """Has pages load the script that lets them be searched from disk, where it was fetched."""
-    if (ROOT / SCRIPT).exists():
-        config.extra["polyfills"] = [posixpath.basename(SCRIPT)]
-    return config
+def gather(folder: Path) -> None:
+    """Writes the pages and pictures of the site into a folder, which is emptied first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    sources = [path for path in sorted((ROOT / "docs").rglob("*")) if path.is_file() and path.suffix not in NOT_PAGES]
+    sources += [ROOT / page for page in PAGES]
+    sources += [*sorted((ROOT / PLOTS).glob("*.svg")), *ROOT.glob(SCRIPT)]
+    places = {path.relative_to(ROOT).as_posix(): place_of(path.relative_to(ROOT).as_posix()) for path in sources}
+    for source, place in places.items():
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.suffix == ".md":
+            target.write_text(linked((ROOT / source).read_text(encoding="utf-8"), source, places), encoding="utf-8")
+        else:
+            shutil.copyfile(ROOT / source, target)
 
 
-def on_files(files: Any, config: Any) -> Any:
-    """Adds what lies outside `docs/`."""
-    plots = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / PLOTS).glob("*.svg"))]
-    script = [SCRIPT] if (ROOT / SCRIPT).exists() else []
-    for path in (*PAGES, *plots, *script):
-        files.append(File.generated(config, site_uri(path), abs_src_path=str(ROOT / path)))
-    return files
+def place_of(source: str) -> str:
+    """The place of a file of the repository on the site.
+
+    >>> place_of("docs/api/index.md"), place_of("CHANGELOG.md"), place_of("benchmarks/plots/rows.svg")
+    ('api/index.md', 'changelog.md', 'benchmarks/plots/rows.svg')
+    """
+    return PAGES.get(source, source.removeprefix(".docs/").removeprefix("docs/"))
 
 
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Points a page's links at the site's files."""
-    here = page.file.src_uri
-    source = next((path for path, uri in PAGES.items() if uri == here), f"docs/{here}")
+def linked(markdown: str, source: str, places: dict[str, str]) -> str:
+    """A page with its links as the site needs them.
+
+    >>> places = {"docs/init.md": "init.md", "CONTRIBUTING.md": "contributing.md"}
+    >>> linked("[start](docs/init.md#a) and [`cli`](millrace/cli.py)", "CONTRIBUTING.md", places)
+    '[start](init.md#a) and `cli`'
+    """
 
     def rewritten(match: re.Match[str]) -> str:
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[0]))
-        uri = site_uri(path)
-        return posixpath.relpath(uri, posixpath.dirname(here) or ".") if files.get_file_from_path(uri) else match[0]
+        picture, text, link, anchor = match.groups(default="")
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
+        if path in places:
+            here = posixpath.dirname(places[source]) or "."
+            return f"{picture}[{text}]({posixpath.relpath(places[path], here)}{anchor})"
+        return text if (ROOT / path).exists() else match[0]
 
     return LINK.sub(rewritten, markdown)
 
 
-def site_uri(path: str) -> str:
-    """Where a file of the repository is on the site."""
-    return PAGES.get(path, path.removeprefix(".docs/").removeprefix("docs/"))
+def main() -> None:
+    """Gathers the pages in the folder that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m tools.docs_site", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="where the pages are gathered; emptied first")
+    gather(parser.parse_args().folder)
+
+
+if __name__ == "__main__":
+    main()
