@@ -46,7 +46,7 @@ def summarize(output: str, manifest: Manifest, began: float | None = None) -> st
     lines += [f"warning    {warning.message}" for warning in manifest.warnings]
     compared = drift_of(output, manifest)
     lines += [
-        f"drift      {comparison['second']} against {comparison['first']}: {comparison['told']}"
+        f"drift      {comparison['second']} against {comparison['first']}: {comparison['summary']}"
         for comparison in compared
     ]
     rate = manifest.read / manifest.seconds if manifest.seconds else 0

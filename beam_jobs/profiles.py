@@ -71,7 +71,7 @@ def tagged(profiles: Profiles | None) -> Iterator[tuple[str, Profile]]:
             yield LEAKAGE, profiles.leakage
 
 
-def found_in(profiles: Profiles | None) -> Iterator[tuple[str, bytes]]:
+def findings_of(profiles: Profiles | None) -> Iterator[tuple[str, bytes]]:
     """What `merged` finds, of the profiles of all rows, each with its side output."""
     for tag, profile in tagged(profiles):
         yield tag, profile.to_bytes() if isinstance(profile, Statistics) else judged(profile)

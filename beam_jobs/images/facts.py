@@ -20,7 +20,7 @@ from beam_jobs.core.accounting import as_lists, passthrough
 from beam_jobs.transform.numeric import tensor_config
 from beam_jobs.transform.preprocessing import lookup
 from beam_jobs.transform.vocabularies import UniqueValues
-from schemas.profile.columns import RAW, Column, Role
+from schemas.profile.columns import RAW, ProfiledColumn, Role
 from schemas.spec import images as key
 from schemas.spec.images import FixedChannels
 from schemas.spec.table import SPLIT, SPLITS
@@ -48,18 +48,18 @@ class Facts:
     moments: np.ndarray
 
 
-def described_images() -> tuple[Column, ...]:
+def described_images() -> tuple[ProfiledColumn, ...]:
     """What is described of images with a class each."""
     return (
         _strings(FILE_FORMAT, "image", "feature"),
-        *(Column(name, "numbers", "image", "feature", (name,)) for name in _NUMBERS),
-        Column("", "pixels", "image", "feature", ()),
+        *(ProfiledColumn(name, "numbers", "image", "feature", (name,)) for name in _NUMBERS),
+        ProfiledColumn("", "pixels", "image", "feature", ()),
         _strings(key.TEXT, "label", "label"),
     )
 
 
-def _strings(name: str, kind: str, role: Role) -> Column:
-    return Column(name, "strings", kind, role, (name,))
+def _strings(name: str, kind: str, role: Role) -> ProfiledColumn:
+    return ProfiledColumn(name, "strings", kind, role, (name,))
 
 
 def facts_columns(facts: Sequence[Facts]) -> dict[str, pa.ListArray]:

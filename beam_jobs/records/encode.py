@@ -30,10 +30,10 @@ from beam_jobs.core.workers import BatchCoder
 from beam_jobs.profiles import tagged
 from beam_jobs.records import examples
 from beam_jobs.records.examples import Records, Rows
-from beam_jobs.transform.observed import Observed, Watched, observe_stored
+from beam_jobs.transform.observed import ConstantOutputs, WatchedOutputs, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
-from schemas.profile.columns import Column, raw_apart
+from schemas.profile.columns import ProfiledColumn, raw_apart
 from schemas.profile.leakage import WatchedRows
 from schemas.profile.profiles import Profiles
 from schemas.rejects import Reject
@@ -87,19 +87,19 @@ class EncodeExamples(beam.DoFn):
     `described` says of what; LEAKAGE what they leave behind, if `guarded` does.
     """
 
-    observed: Observed  # in the current bundle
+    observed: ConstantOutputs  # in the current bundle
     profiles: Profiles  # of the units of the current bundle that are complete
     current: tuple[int, Profiles]  # the unit that the batches are of now, and its profiles
 
     def __init__(
         self,
         outputs: Outputs,
-        watched: Watched,
+        watched: WatchedOutputs,
         *,
         inputs: StagedInputs,
         staging: str,
         parity_threshold: int | None = None,
-        described: Sequence[Column] | None = None,
+        described: Sequence[ProfiledColumn] | None = None,
         known_ids: Mapping[str, KnownIds] | None = None,
         guarded: WatchedRows | None = None,
         units: Sequence[tuple[int, int]] = (),
@@ -117,7 +117,7 @@ class EncodeExamples(beam.DoFn):
         self.units = units  # where each unit of the input begins: the key of a file, and an offset
 
     def start_bundle(self) -> None:
-        self.observed = Observed()
+        self.observed = ConstantOutputs()
         self.profiles = Profiles(self.described, self.guarded)
         self.current = 0, Profiles(self.described, self.guarded)
 

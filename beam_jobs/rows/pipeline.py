@@ -20,7 +20,7 @@ from beam_jobs.rows.groups import Unit, unit_starts
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import CollectProfiles, ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.numeric import tensor_config
-from beam_jobs.transform.observed import Watched, watched_of
+from beam_jobs.transform.observed import WatchedOutputs, watched_outputs
 from beam_jobs.transform.preprocessing import ByName
 from beam_jobs.transform.rejects import Outputs
 from beam_jobs.transform.write_transform import write_transform
@@ -140,7 +140,7 @@ def _transform_rows(
         >> beam.ParDo(
             EncodeExamples(
                 row_outputs(schema, plan),
-                watched_of(schema) if plan.derived else Watched(None),
+                watched_outputs(schema) if plan.derived else WatchedOutputs(None),
                 inputs=plan.inputs,
                 staging=plan.staging,
                 parity_threshold=plan.parity_threshold,

@@ -30,7 +30,7 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.workers import TURN
-from beam_jobs.profiles import found_in
+from beam_jobs.profiles import findings_of
 from beam_jobs.rows.children import Collected, collect_profiles, wait_for
 from beam_jobs.rows.groups import (
     Group,
@@ -338,5 +338,5 @@ class CollectProfiles(beam.DoFn):
         schema, units, collected = self.args
         rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
         places = ((file_key(reject.source), reject.offset) for reject in rejects)
-        for tag, profile in found_in(collect_profiles(schema, folder, units, collected, places)):
+        for tag, profile in findings_of(collect_profiles(schema, folder, units, collected, places)):
             yield beam.pvalue.TaggedOutput(tag, profile)

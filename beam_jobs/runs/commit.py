@@ -198,7 +198,7 @@ def commit(work: Records, run: NewRun, inputs: StagedInputs, result: Result) -> 
         transform_from=work.transform_from,
         preprocessing_fn=work.own_function,
     )
-    written = data_warnings.Written(
+    written = data_warnings.WrittenRun(
         schema=schema,
         result=result,
         derived=schema if isinstance(schema, Schema) and work.own_function is None else None,

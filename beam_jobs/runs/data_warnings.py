@@ -31,7 +31,7 @@ LOST_SHARE = 0.01  # of the distinct numbers of a column, from which on a job wa
 
 
 @dataclasses.dataclass(frozen=True)
-class Written:
+class WrittenRun:
     """What a run has written.
 
     Attributes:
@@ -70,10 +70,10 @@ class Written:
         yield from (item for item in items if isinstance(item, Category | CategoryLabel))
 
 
-Check = Callable[[Written], Iterator[DataWarning]]
+Check = Callable[[WrittenRun], Iterator[DataWarning]]
 
 
-def warnings(written: Written, *, added: bool) -> Iterator[DataWarning]:
+def warnings(written: WrittenRun, *, added: bool) -> Iterator[DataWarning]:
     """The warnings about a run's data. `added`: it adds records to a dataset, whose warnings stay."""
     for check in CHECKS_OF_ADDED if added else CHECKS:
         yield from check(written)
@@ -83,14 +83,14 @@ def _warning(name: str, code: str, message: str) -> DataWarning:
     return DataWarning(feature=name, code=code, message=f"{name}: {message}")
 
 
-def _leakage(written: Written) -> Iterator[DataWarning]:
+def _leakage(written: WrittenRun) -> Iterator[DataWarning]:
     yield from leakage_findings.warnings(written.leakage) if written.leakage else ()
 
 
 Places = Mapping[int, str]  # index among a feature's columns -> value
 
 
-def _constant(written: Written) -> Iterator[DataWarning]:
+def _constant(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of columns that are missing, or the same, in every row of the train split."""
     result, items = written.result, {} if written.derived is None else {i.name: i for i in written.derived.items}
     train = {column["name"]: column["splits"].get(TRAIN_SPLIT, {}) for column in written.features}
@@ -198,7 +198,7 @@ def _column(item: Item, place: int) -> str:
     return f"column {item.refs[place]!r}: " if item.width > 1 else ""
 
 
-def _merged_numbers(written: Written) -> Iterator[DataWarning]:
+def _merged_numbers(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of columns of numbers that are too close to each other for a float32."""
     observed = written.result.observed
     for (place, stage, name), count in sorted(observed.items()):
@@ -214,14 +214,14 @@ def _merged_numbers(written: Written) -> Iterator[DataWarning]:
         yield _warning(name, "merged_numbers", message)
 
 
-def _uneven_splits(written: Written) -> Iterator[DataWarning]:
+def _uneven_splits(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of splits that have other shares of the rows than the schema gives them."""
     message = uneven_splits(written.schema, written.rows) if isinstance(written.schema, Schema) else None
     if message is not None:
         yield DataWarning(feature="", code="uneven_splits", message=f"{message}.")
 
 
-def _one_class_elsewhere(written: Written) -> Iterator[DataWarning]:
+def _one_class_elsewhere(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of splits other than train whose records are of one class, while those of train are not."""
     for item in written.features:
         splits = item["splits"]
@@ -239,7 +239,7 @@ def _one_class_elsewhere(written: Written) -> Iterator[DataWarning]:
 ALIASES = "or map one to the other with `aliases` of the label"
 
 
-def _spellings(written: Written) -> Iterator[DataWarning]:
+def _spellings(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of categories and labels with values that differ in spelling only, from each other or from listed ones."""
     summaries = {} if written.statistics is None else written.statistics.summaries
     for item in written.categories if summaries else ():
@@ -252,7 +252,7 @@ def _spellings(written: Written) -> Iterator[DataWarning]:
             yield _warning(item.name, "spellings", f"{described}. Write them alike in the files{remedy}.")
 
 
-def _large_vocabulary(written: Written) -> Iterator[DataWarning]:
+def _large_vocabulary(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of categories and labels whose vocabulary has no limit, and very many words."""
     train = {column["name"]: column["splits"].get(TRAIN_SPLIT, {}) for column in written.features}
     for item in written.categories:
@@ -270,7 +270,7 @@ def _large_vocabulary(written: Written) -> Iterator[DataWarning]:
         yield _warning(item.name, "large_vocabulary", message)
 
 
-def _equal_files(written: Written) -> Iterator[DataWarning]:
+def _equal_files(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of files of rows that hold the same bytes, among the first MOST_FILES inputs."""
     first: dict[str, str] = {}
     copies: list[str] = []
@@ -287,7 +287,7 @@ def _equal_files(written: Written) -> Iterator[DataWarning]:
         yield DataWarning(feature="", code="equal_files", message=message)
 
 
-def _drift(written: Written) -> Iterator[DataWarning]:
+def _drift(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of features that exceed a threshold; an append may have been allowed to exceed one to fail above."""
     for comparison in written.compared.comparisons:
         for feature in comparison.features:
@@ -297,7 +297,7 @@ def _drift(written: Written) -> Iterator[DataWarning]:
                 yield DataWarning(feature=feature.feature, code=DRIFT, message=message)
 
 
-def _drift_of_added(written: Written) -> Iterator[DataWarning]:
+def _drift_of_added(written: WrittenRun) -> Iterator[DataWarning]:
     """Names the feature that differs most from the dataset, where no threshold is exceeded."""
     for comparison in written.compared.comparisons:
         most = max(comparison.drifted, key=lambda feature: feature.drift, default=None)
@@ -309,14 +309,14 @@ def _drift_of_added(written: Written) -> Iterator[DataWarning]:
         yield DataWarning(feature=most.feature, code=DRIFT, message=message)
 
 
-def _not_compared(written: Written) -> Iterator[DataWarning]:
+def _not_compared(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns if the schema's thresholds could not be checked against the dataset that is replaced."""
     if (missed := written.compared.missed) is not None and written.schema.limits_drift:
         message = f"the schema's thresholds of drift were not checked against the dataset that is replaced: {missed}"
         yield DataWarning(feature="", code="drift_not_compared", message=message)
 
 
-def _unseen_values(written: Written) -> Iterator[DataWarning]:
+def _unseen_values(written: WrittenRun) -> Iterator[DataWarning]:
     """How many values of each feature its vocabulary, or its list of values, lacks."""
     observed = {(stage, name): count for (_, stage, name), count in written.result.observed.items()}
     items = {item.name: item for item in written.schema.items} if isinstance(written.schema, Schema) else {}

@@ -91,7 +91,7 @@ def check_drift(comparisons: Sequence[Comparison]) -> None:
       Unfit: one is; the message names the features.
     """
     failed = [
-        f"{comparison.second} against {comparison.first}: {comparison.told.removeprefix('FAIL: ')}"
+        f"{comparison.second} against {comparison.first}: {comparison.summary.removeprefix('FAIL: ')}"
         for comparison in comparisons
         if comparison.verdict == "fail"
     ]

@@ -26,7 +26,7 @@ Key = tuple[str, str, str]
 
 
 @dataclasses.dataclass
-class Observed:
+class ConstantOutputs:
     """What holds for all train rows of the batches so far.
 
     Attributes:
@@ -48,7 +48,7 @@ class Observed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Watched:
+class WatchedOutputs:
     """The transform's outputs to observe.
 
     Attributes:
@@ -60,10 +60,10 @@ class Watched:
     listed_counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-def watched_of(schema: Schema) -> Watched:
+def watched_outputs(schema: Schema) -> WatchedOutputs:
     """Every feature that is read from a column, and the label. Features derived from others would add nothing."""
     listed_counts = {item.name: len(item.listed) for item in schema.items if item.listed is not None}
-    return Watched(frozenset(item.name for item in schema.items if item.refs), listed_counts)
+    return WatchedOutputs(frozenset(item.name for item in schema.items if item.refs), listed_counts)
 
 
 def train_rows(splits: np.ndarray) -> np.ndarray:
@@ -71,14 +71,16 @@ def train_rows(splits: np.ndarray) -> np.ndarray:
     return np.flatnonzero(splits == SPLITS.index("train"))
 
 
-def observe_stored(batch: pa.RecordBatch, splits: np.ndarray, watched: Watched, observed: Observed) -> None:
+def observe_stored(
+    batch: pa.RecordBatch, splits: np.ndarray, watched: WatchedOutputs, observed: ConstantOutputs
+) -> None:
     """Adds the train rows of a transformed batch."""
     rows = train_rows(splits)
     if len(rows):
         observed.add(len(rows), _stored(batch, rows, watched))
 
 
-def _stored(batch: pa.RecordBatch, rows: np.ndarray, watched: Watched) -> Iterator[Key]:
+def _stored(batch: pa.RecordBatch, rows: np.ndarray, watched: WatchedOutputs) -> Iterator[Key]:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = _matrix(column) if watched.names is None or name in watched.names else None
         if values is None:

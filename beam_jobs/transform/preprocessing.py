@@ -99,7 +99,7 @@ class ByName:
 
 
 @dataclasses.dataclass(frozen=True)
-class Steps:
+class ColumnSteps:
     """The processing of the raw column of a feature or of the label.
 
     Attributes:
@@ -114,7 +114,7 @@ class Steps:
     transform: Callable[[Any, Any], Tensors]
 
 
-def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
+def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> ColumnSteps | None:
     """The steps of each kind of feature; None for numbers, transformed together, and where there is no column.
 
     `missing`: the tokens of a missing value in its columns.
@@ -123,21 +123,23 @@ def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> Steps | None:
     match item:
         case Category():
             words = functools.partial(category_words, item)
-            return Steps(name, words, lambda x, vocabulary: {name: transform_category(item, x, vocabulary)})
+            return ColumnSteps(name, words, lambda x, vocabulary: {name: transform_category(item, x, vocabulary)})
         case OneHot():
-            return Steps(name, as_read, lambda x, _: {name: tf.argmax(x, axis=1, output_type=tf.int64)})
+            return ColumnSteps(name, as_read, lambda x, _: {name: tf.argmax(x, axis=1, output_type=tf.int64)})
         case Bool():
-            return Steps(name, as_read, lambda x, _: {name: transform_bool(item, x)})
+            return ColumnSteps(name, as_read, lambda x, _: {name: transform_bool(item, x)})
         case Text() if item.weighted:
             ngrams = functools.partial(text_ngrams, item, missing=missing)
-            return Steps(name, ngrams, functools.partial(transform_ngrams, item))
+            return ColumnSteps(name, ngrams, functools.partial(transform_ngrams, item))
         case Text():
             tokens = functools.partial(text_tokens, item, missing=missing)
-            return Steps(name, tokens, lambda x, vocabulary: {name: transform_text(item, x, vocabulary)})
+            return ColumnSteps(name, tokens, lambda x, vocabulary: {name: transform_text(item, x, vocabulary)})
         case Weight() | Key() | NumericLabel():
-            return Steps(name, as_read, lambda x, _: {name: tf.identity(x)})
+            return ColumnSteps(name, as_read, lambda x, _: {name: tf.identity(x)})
         case CategoryLabel():
-            return Steps(name, UniqueValues.of, lambda x, vocabulary: {name: transform_label(item, x, vocabulary)})
+            return ColumnSteps(
+                name, UniqueValues.of, lambda x, vocabulary: {name: transform_label(item, x, vocabulary)}
+            )
         case Numeric() | Ignore() | Cross():
             return None
         case _:

@@ -210,7 +210,7 @@ def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[int, pa.Table]]:
 
 
 @dataclasses.dataclass
-class Counts:
+class WordCounts:
     """Tables of counts, and how much is to be added up: a table takes about as much memory as 100 rows."""
 
     tables: list[pa.Table] = dataclasses.field(default_factory=list)
@@ -234,25 +234,25 @@ class Counts:
 class AddCounts(beam.CombineFn):
     """Adds up tables of counts. An object of Python's for each of many n-grams would take several times as much."""
 
-    def create_accumulator(self) -> Counts:
-        return Counts()
+    def create_accumulator(self) -> WordCounts:
+        return WordCounts()
 
-    def add_input(self, counts: Counts, table: pa.Table) -> Counts:
+    def add_input(self, counts: WordCounts, table: pa.Table) -> WordCounts:
         counts.add(table)
         return counts
 
-    def merge_accumulators(self, accumulators: Iterable[Counts]) -> Counts:
-        total = Counts()
+    def merge_accumulators(self, accumulators: Iterable[WordCounts]) -> WordCounts:
+        total = WordCounts()
         for counts in accumulators:
             for table in counts.tables:
                 total.add(table)
         return total
 
-    def compact(self, counts: Counts) -> Counts:
+    def compact(self, counts: WordCounts) -> WordCounts:
         counts.add_up()
         return counts
 
-    def extract_output(self, counts: Counts) -> pa.Table:
+    def extract_output(self, counts: WordCounts) -> pa.Table:
         return counts.add_up()
 
 

@@ -23,7 +23,7 @@ from schemas.comparison.distances import (
     share_noise,
     text,
 )
-from schemas.comparison.findings import Comparison, FeatureDrift, Range, Unseen
+from schemas.comparison.findings import Comparison, FeatureDrift, Unseen, ValueRange
 from schemas.dataset import layout
 from schemas.dataset.manifest import Manifest
 from schemas.errors import UsageError
@@ -238,7 +238,7 @@ def _of_numbers(a: Summary, b: Summary, *, tests: int) -> dict[str, Any]:
         "jensen_shannon": jensen_shannon(*cells.shares),
         "noise": divergence_noise(cells, first, second, tests=tests),
         "cells": tuple(zip(cells.labels, *(share.tolist() for share in cells.shares), strict=True)),
-        "range": Range((first.low, first.high), (second.low, second.high), outside),
+        "range": ValueRange((first.low, first.high), (second.low, second.high), outside),
     }
 
 
@@ -255,7 +255,7 @@ def _of_strings(a: Summary, b: Summary, *, tests: int) -> dict[str, Any]:
         "noise": min(1.0, noise + uncertain),
         "cells": tuple((cells.labels[place], float(p[place]), float(q[place])) for place in most),
         "unseen": _unseen(a, b),
-        "range": Range(_lengths(a), _lengths(b), None),
+        "range": ValueRange(_lengths(a), _lengths(b), None),
     }
 
 

@@ -22,7 +22,7 @@ CONFIDENCE = 0.99  # that equal data stays within the noise, for all features of
 
 
 @dataclasses.dataclass(frozen=True)
-class Cells:
+class CellShares:
     """The shares of the values of two columns by cell; a cell that is empty on both sides is left out.
 
     Attributes:
@@ -37,7 +37,7 @@ class Cells:
     named: int
 
 
-def cells_of_strings(first: Summary, second: Summary) -> Cells:
+def cells_of_strings(first: Summary, second: Summary) -> CellShares:
     """Each value that is counted on a side; what is not counted is one more cell. Both sides have values."""
     counts = first.counts(), second.counts()
     values = list(dict.fromkeys([*counts[0], *counts[1]]))
@@ -47,7 +47,7 @@ def cells_of_strings(first: Summary, second: Summary) -> Cells:
     if any(rest):
         labels.append("other values")
         counted = [np.append(part, remainder) for part, remainder in zip(counted, rest, strict=True)]
-    return Cells(tuple(labels), (counted[0] / first.count, counted[1] / second.count), len(values))
+    return CellShares(tuple(labels), (counted[0] / first.count, counted[1] / second.count), len(values))
 
 
 def text(value: bytes) -> str:
@@ -55,7 +55,7 @@ def text(value: bytes) -> str:
     return value.decode(errors="replace")
 
 
-def cells_of_numbers(first: Distribution, second: Distribution) -> Cells:
+def cells_of_numbers(first: Distribution, second: Distribution) -> CellShares:
     """Ranges of numbers, in their order."""
     bounds = edges(first, second)
     p, q = (np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in (first, second))
@@ -66,7 +66,7 @@ def cells_of_numbers(first: Distribution, second: Distribution) -> Cells:
     ]
     labels = [f"up to {readable(ends[0])}", *between, f"above {readable(ends[-1])}"]
     filled = np.flatnonzero((p > 0) | (q > 0))
-    return Cells(tuple(labels[place] for place in filled), (p[filled], q[filled]), len(filled))
+    return CellShares(tuple(labels[place] for place in filled), (p[filled], q[filled]), len(filled))
 
 
 def edges(first: Distribution, second: Distribution) -> np.ndarray:
@@ -141,7 +141,7 @@ def share_noise(pooled: np.ndarray, counts: tuple[int, int], *, tests: int) -> f
     return min(1.0, linear + math.sqrt(linear * linear + 2 * bits * variance)) if variance else 0.0
 
 
-def divergence_noise(cells: Cells, first: Distribution, second: Distribution, *, tests: int) -> float:
+def divergence_noise(cells: CellShares, first: Distribution, second: Distribution, *, tests: int) -> float:
     """What the Jensen-Shannon divergence is at most if both sides are samples of the same data.
 
     To second order, the divergence in nats is sum((p - q)^2 / m) / 8, so that 8 times it, divided by 1/a + 1/b for

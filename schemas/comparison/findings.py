@@ -50,7 +50,7 @@ class Unseen:
 
 
 @dataclasses.dataclass(frozen=True)
-class Range:
+class ValueRange:
     """The least and the greatest number of each sample, or the lengths of its strings.
 
     Attributes:
@@ -100,7 +100,7 @@ class FeatureDrift:
     missing_noise: float = 0.0
     cells: tuple[tuple[str, float, float], ...] = ()
     unseen: Unseen | None = None
-    range: Range | None = None
+    range: ValueRange | None = None
     note: str = ""
     warn: float | None = None
     fail: float | None = None
@@ -229,7 +229,7 @@ class Comparison:
         return tuple(feature for feature in self.features if feature.drift)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What it comes to, in one line."""
         return f"{self._sentence()}. {self.note}" if self.note and self.drifted else self._sentence()
 
@@ -251,7 +251,7 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         """The values as JSON has them."""
         return {
-            "told": self.told,
+            "summary": self.summary,
             "first": self.first,
             "second": self.second,
             "rows": list(self.rows),
@@ -291,7 +291,7 @@ def render(comparison: Comparison, *, every: bool = False) -> Iterator[str]:
         yield f"and {counted(len(rest), 'more features')} that differ by {most:.4f} at most; --all shows them"
     for feature in shown:
         yield from (f"{feature.name}: {line}" for line in feature.remarks(first, second, comparison.rows[1]))
-    yield comparison.told
+    yield comparison.summary
 
 
 def _cells(feature: FeatureDrift) -> tuple[str, ...]:

@@ -142,7 +142,7 @@ def missing_values(profiles: Sequence[ColumnProfile]) -> tuple[str, ...]:
     tokens: dict[str, None] = {}
     for profile in profiles:
         numeric, code = is_numeric(profile), {NA} if _na_is_a_code(profile) else set()
-        tokens |= dict.fromkeys(token for token in profile.found_tokens(numeric=numeric) if token not in code)
+        tokens |= dict.fromkeys(token for token in profile.missing_tokens(numeric=numeric) if token not in code)
         if numeric:
             often = max(10, profile.rows // 100)
             recurring = (value for value, n in profile.odd.ranked() if n >= often and len(value) < 40)

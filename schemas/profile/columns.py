@@ -19,7 +19,7 @@ POOLED = 4096  # a vector of more columns is described as one column
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class ProfiledColumn:
     """A raw column, a list column of a batch.
 
     Attributes:
@@ -41,26 +41,26 @@ class Column:
     missing: tuple[str, ...] = ()
 
 
-def columns_of(schema: Schema) -> tuple[Column, ...]:
+def columns_of(schema: Schema) -> tuple[ProfiledColumn, ...]:
     """The columns of rows: every feature that is decoded, then the label. `ignore`d columns are not."""
     return tuple(_columns(schema))
 
 
-def _columns(schema: Schema) -> Iterator[Column]:
+def _columns(schema: Schema) -> Iterator[ProfiledColumn]:
     for item in schema.items:
         if item.raw is None:
             continue
         refs = tuple(str(ref) for ref in item.refs)
         role = _role(item, schema)
         if isinstance(item, OneHot):
-            yield Column(item.name, "one_hot", item.kind, role, (item.name,), values=refs)
+            yield ProfiledColumn(item.name, "one_hot", item.kind, role, (item.name,), values=refs)
         elif isinstance(item, ReadAsNumbers):
             vector = 1 < item.width <= POOLED
             names = tuple(f"{item.name}[{ref}]" for ref in refs) if vector else (item.name,)
-            yield Column(item.name, "numbers", item.kind, role, names)
+            yield ProfiledColumn(item.name, "numbers", item.kind, role, names)
         else:  # a category label is stored as its class: the tokens of missing values have been dealt with
             missing = () if isinstance(item, CategoryLabel) else item.tokens(schema.csv.missing)
-            yield Column(item.name, "strings", item.kind, role, (item.name,), missing=missing)
+            yield ProfiledColumn(item.name, "strings", item.kind, role, (item.name,), missing=missing)
 
 
 def _role(item: Feature | Label, schema: Schema) -> Role:
@@ -81,7 +81,7 @@ def raw_apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     return rest, batch.select(raw).rename_columns([name.removeprefix(RAW) for name in raw])
 
 
-class RawBatch:
+class EncodedBatch:
     """The raw columns of records, each of them encoded once for all who look at it.
 
     Attributes:
@@ -95,21 +95,21 @@ class RawBatch:
         self._encoded: dict[str, csv_values.Distinct] = {}
 
     @staticmethod
-    def of(batch: pa.RecordBatch | RawBatch) -> RawBatch:
+    def of(batch: pa.RecordBatch | EncodedBatch) -> EncodedBatch:
         """The batch itself, if it is one."""
-        return batch if isinstance(batch, RawBatch) else RawBatch(batch)
+        return batch if isinstance(batch, EncodedBatch) else EncodedBatch(batch)
 
     def matrix(self, name: str) -> np.ndarray:
         """Numbers: float32 `[rows, width]`."""
         return np.asarray(self.values[name]).astype(np.float32, copy=False).reshape(self.rows, -1)
 
-    def encoded(self, column: Column) -> csv_values.Distinct:
+    def encoded(self, column: ProfiledColumn) -> csv_values.Distinct:
         """Strings, or the values that the 1s of a one-hot group stand for: by their places among the distinct ones."""
         if column.name not in self._encoded:
             self._encoded[column.name] = self._encode(column)
         return self._encoded[column.name]
 
-    def _encode(self, column: Column) -> csv_values.Distinct:
+    def _encode(self, column: ProfiledColumn) -> csv_values.Distinct:
         if column.reads == "one_hot":
             ones: np.ndarray = self.matrix(column.name) == 1
             names = pa.array([value.encode() for value in column.values], pa.binary())

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.csv.values import Distinct
-from schemas.profile.columns import Column, RawBatch, columns_of
+from schemas.profile.columns import EncodedBatch, ProfiledColumn, columns_of
 from schemas.profile.duplicates import HASH, IMAGES, KEYS, ROWS, SPLIT, RecordHashes, place_hash, value_hashes
 from schemas.profile.label_leaks import SampledRows
 from schemas.profile.near_duplicates import DifferenceHash
@@ -73,9 +73,9 @@ class WatchedRows:
       numbers: what the numbers of a sample's row are called: columns of vectors by their place, MOST_NUMBERS at most.
     """
 
-    features: tuple[Column, ...]
-    label: Column
-    key: Column | None
+    features: tuple[ProfiledColumn, ...]
+    label: ProfiledColumn
+    key: ProfiledColumn | None
     numbers: tuple[str, ...]
 
     @property
@@ -132,7 +132,7 @@ def watched_rows(schema: Schema) -> WatchedRows:
     )
 
 
-def _numbers(schema: Schema, columns: Mapping[str, Column]) -> Iterator[str]:
+def _numbers(schema: Schema, columns: Mapping[str, ProfiledColumn]) -> Iterator[str]:
     for item in schema.inputs:
         if item.raw is not None and columns[item.name].reads == "numbers":
             yield from (f"{item.name}[{ref}]" for ref in item.refs) if item.width > 1 else (item.name,)
@@ -176,7 +176,7 @@ class RowLeakage(LeakageProfile):
         super().__init__({"rows": RecordHashes(ROWS), **keys, SAMPLE: watched.new_sample()})
         self.watched = watched
 
-    def add(self, raw: RawBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
+    def add(self, raw: EncodedBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
         """Adds rows: their raw columns, and of each its split (int8), its input's key and its offset (int64)."""
         watched = self.watched
         numeric = [raw.matrix(column.name) for column in watched.features if column.reads == "numbers"]
@@ -229,7 +229,7 @@ class ImageLeakage(LeakageProfile):
         self.hashes["images"].add(columns)
 
 
-def _labels(raw: RawBatch, label: Column) -> tuple[pa.Array, np.ndarray]:
+def _labels(raw: EncodedBatch, label: ProfiledColumn) -> tuple[pa.Array, np.ndarray]:
     """The labels, float64 numbers or classes; and as uint64, their bits or hashes."""
     if label.reads == "numbers":
         numbers = raw.matrix(label.name)[:, 0].astype(np.float64) + 0.0

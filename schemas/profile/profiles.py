@@ -6,17 +6,16 @@ merged in their order: then equal inputs have equal profiles, however many proce
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pickle
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from schemas.profile.columns import Column, RawBatch
+from schemas.profile.columns import EncodedBatch, ProfiledColumn
 from schemas.profile.leakage import RowLeakage, WatchedRows
 from schemas.profile.statistics import Statistics
+from schemas.storage import NewFile
 
 
 class Profiles:
@@ -32,7 +31,7 @@ class Profiles:
       leakage: None if nothing is looked at.
     """
 
-    def __init__(self, columns: Sequence[Column] | None, watched: WatchedRows | None) -> None:
+    def __init__(self, columns: Sequence[ProfiledColumn] | None, watched: WatchedRows | None) -> None:
         self.rows = 0
         self.statistics = None if columns is None else Statistics(columns)
         self.leakage = None if watched is None else RowLeakage(watched)
@@ -40,7 +39,7 @@ class Profiles:
     def add(self, batch: pa.RecordBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
         """Adds accepted rows: their raw columns, and of each its split (int8), its input's key and its offset."""
         self.rows += batch.num_rows
-        raw = RawBatch(batch)
+        raw = EncodedBatch(batch)
         if self.statistics is not None:
             self.statistics.add(raw, splits)
         if self.leakage is not None:
@@ -55,16 +54,9 @@ class Profiles:
             self.leakage.merge(following.leakage)
 
     def write(self, path: str) -> None:
-        """Writes a file, which appears when it is complete. Raises OSError if the disk refuses."""
-        temporary = f"{path}.part"
-        try:
-            with open(temporary, "wb") as file:
-                pickle.dump(self, file, pickle.HIGHEST_PROTOCOL)
-            os.replace(temporary, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.remove(temporary)
-            raise
+        """Writes a file, which appears when it is complete. Raises MillraceError if the disk refuses."""
+        with NewFile(path) as file:
+            pickle.dump(self, file, pickle.HIGHEST_PROTOCOL)
 
     @staticmethod
     def read(path: str) -> Profiles:

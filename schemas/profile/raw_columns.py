@@ -202,7 +202,7 @@ class ColumnProfile:
         """How many cells hold a token that means missing among numbers."""
         return int(self.tokens[len(ALWAYS) :].sum())
 
-    def found_tokens(self, *, numeric: bool) -> tuple[str, ...]:
+    def missing_tokens(self, *, numeric: bool) -> tuple[str, ...]:
         """The tokens that occur and mean missing here."""
         meaning_missing = ALWAYS + (AMONG_NUMBERS if numeric else ())
         return tuple(token for token, count in zip(ALL, self.tokens, strict=True) if count and token in meaning_missing)

@@ -180,7 +180,7 @@ def places_held(count: int) -> tuple[np.ndarray, tuple[int, ...]]:
     return np.concatenate(places[::-1]), tuple(map(len, places[::-1]))
 
 
-class Distinct:
+class DistinctSketch:
     """The smallest hashes of the values, each with the count of its value: a KMV sketch.
 
     Bar-Yossef et al., "Counting distinct elements in a data stream", 2002. The order of values and merges does not
@@ -218,7 +218,7 @@ class Distinct:
 
 
 @dataclasses.dataclass
-class Frequent:
+class FrequentValues:
     """The most frequent values with their counts.
 
     Each count is too low by at most `error`, and so is that of a value that is not held (which counts as 0). `error` is
@@ -247,7 +247,7 @@ class Frequent:
         if len(values):
             self.values, self.counts = values, counts
 
-    def merge(self, other: Frequent) -> None:
+    def merge(self, other: FrequentValues) -> None:
         """Adds what the other one has counted."""
         self.add(other.values, other.counts)
         self.error += other.error

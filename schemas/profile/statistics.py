@@ -15,7 +15,7 @@ from schemas.csv import values as csv_values
 from schemas.dataset import layout
 from schemas.dataset.statistics import FORMAT_VERSION as JSON_VERSION
 from schemas.errors import MillraceError
-from schemas.profile.columns import Column, RawBatch
+from schemas.profile.columns import EncodedBatch, ProfiledColumn
 from schemas.profile.sketches import RANK_ERROR, Sizes, summed
 from schemas.profile.summary import ROW, Distribution, Summary, counted_rows
 from schemas.spec import images
@@ -47,7 +47,7 @@ class Statistics:
       tallies: how often small whole numbers occur that no summary has yet, by split and column: int64 `[names, WHOLE]`.
     """
 
-    def __init__(self, columns: Iterable[Column]) -> None:
+    def __init__(self, columns: Iterable[ProfiledColumn]) -> None:
         columns = tuple(columns)
         self.columns = tuple(column for column in columns if column.reads != "pixels")
         self.sizes = Sizes.of(sum(len(column.names) for column in self.columns))
@@ -76,9 +76,9 @@ class Statistics:
             self.collected[place] = Summary(self.sizes, numeric=numeric)
         return self.collected[place]
 
-    def add(self, batch: pa.RecordBatch | RawBatch, splits: np.ndarray) -> None:
+    def add(self, batch: pa.RecordBatch | EncodedBatch, splits: np.ndarray) -> None:
         """Adds accepted records: their raw columns, and the split of each, int8 `[rows]`."""
-        raw = RawBatch.of(batch)
+        raw = EncodedBatch.of(batch)
         if not raw.rows:
             return
         by_split = {SPLITS[split]: np.flatnonzero(splits == split) for split in np.unique(splits).tolist()}
@@ -94,7 +94,7 @@ class Statistics:
             else:
                 self._add_strings(column, raw.encoded(column), splits)
 
-    def _add_numbers(self, column: Column, matrix: np.ndarray, by_split: Mapping[str, np.ndarray]) -> None:
+    def _add_numbers(self, column: ProfiledColumn, matrix: np.ndarray, by_split: Mapping[str, np.ndarray]) -> None:
         """Adds float32 `[rows, columns]`: small whole numbers to the tallies, the other columns to summaries."""
         width = len(column.names)  # 1 for a vector that is described as one column
         with np.errstate(invalid="ignore"):
@@ -117,7 +117,7 @@ class Statistics:
                     summary = self._summary(split, column.names[place], numeric=True)
                     summary.add_counted(distinct, counts, missing=values.shape[1] - int(counts.sum()))
 
-    def _add_strings(self, column: Column, encoded: csv_values.Distinct, splits: np.ndarray) -> None:
+    def _add_strings(self, column: ProfiledColumn, encoded: csv_values.Distinct, splits: np.ndarray) -> None:
         size = len(encoded.values)
         table = np.bincount(encoded.codes + splits.astype(np.int64) * size, minlength=len(SPLITS) * size)
         for split, counts in zip(SPLITS, table.reshape(len(SPLITS), size), strict=True):
@@ -233,9 +233,9 @@ def _add_to(sums: dict[Place, np.ndarray], place: Place, values: np.ndarray) -> 
     sums[place] = sums[place] + values if place in sums else values
 
 
-def _column(values: dict[str, Any]) -> Column:
+def _column(values: dict[str, Any]) -> ProfiledColumn:
     lists = {name: tuple(values[name]) for name in ("names", "values", "missing")}
-    return Column(**(values | lists))
+    return ProfiledColumn(**(values | lists))
 
 
 def tally(values: np.ndarray) -> np.ndarray:

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from schemas.profile.duplicates import value_hashes
 from schemas.profile.sketches import (
     RANK_DEVIATION,
-    Distinct,
+    DistinctSketch,
     DistinctValues,
-    Frequent,
+    FrequentValues,
     Moments,
     Quantiles,
     Sizes,
@@ -51,9 +51,9 @@ class Summary:
         self.numeric = numeric
         self.missing = self.zeros = 0
         self.moments = Moments()
-        self.frequent = Frequent(sizes.frequent, np.empty(0, np.float32) if numeric else pa.nulls(0, pa.binary()))
+        self.frequent = FrequentValues(sizes.frequent, np.empty(0, np.float32) if numeric else pa.nulls(0, pa.binary()))
         self.sample = Quantiles()
-        self.hashes = Distinct(sizes.distinct)
+        self.hashes = DistinctSketch(sizes.distinct)
         self.cut = False
 
     def add(self, values: pa.Array) -> None:
@@ -181,9 +181,9 @@ class Summary:
         summary.missing, summary.zeros, summary.cut = row["missing"], row["zeros"], row["cut"]
         summary.moments = Moments(**row["moments"])
         values = row["numbers" if summary.numeric else "strings"]
-        summary.frequent = Frequent(sizes.frequent, values, row["counts"], row["error"])
+        summary.frequent = FrequentValues(sizes.frequent, values, row["counts"], row["error"])
         summary.sample = Quantiles(row["sample"], row["levels"].tolist())
-        summary.hashes = Distinct(sizes.distinct, row["hashes"], row["hash_counts"])
+        summary.hashes = DistinctSketch(sizes.distinct, row["hashes"], row["hash_counts"])
         return summary
 
 

@@ -37,7 +37,7 @@ def short(name: str, most: int = _NAME) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class Curve:
     """Points `(x, y)` that are joined.
 
     Attributes:
@@ -86,7 +86,7 @@ class Rule:
     y: float | None = None
 
 
-Mark = Line | Dots | Bars | Rule
+Mark = Curve | Dots | Bars | Rule
 
 
 def stairs(edges: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
@@ -201,7 +201,7 @@ class Chart:
             yield _words(0, 13, short(self.title, int(width / LETTER)), tone="ink", more=' font-weight="600"')
             top = 24.0
         at = float(width)
-        named = [(m.tone, short(m.name, 34)) for m in self.marks if isinstance(m, Line | Dots | Bars) and m.name]
+        named = [(m.tone, short(m.name, 34)) for m in self.marks if isinstance(m, Curve | Dots | Bars) and m.name]
         for tone, name in named:
             wide = 20 + LETTER * len(name)
             if at and at + wide > width:
@@ -263,7 +263,7 @@ def _ends(marks: Sequence[Mark], axis: Axis, place: int) -> tuple[float, float]:
 def _values(mark: Mark, place: int) -> Iterator[float]:
     if isinstance(mark, Bars):
         yield from (side for sides in mark.sides for side in sides[2 * place : 2 * place + 2])
-    elif isinstance(mark, Line | Dots):
+    elif isinstance(mark, Curve | Dots):
         yield from mark.y if place else mark.x
     elif isinstance(mark, Rule):
         value = mark.y if place else mark.x
@@ -272,7 +272,7 @@ def _values(mark: Mark, place: int) -> Iterator[float]:
 
 def _drawn(mark: Mark, x: _Scale, y: _Scale) -> Iterator[str]:
     """A mark as elements of SVG."""
-    if isinstance(mark, Line):
+    if isinstance(mark, Curve):
         points = [(x(a), y(b)) for a, b in zip(mark.x, mark.y, strict=True) if math.isfinite(a) and math.isfinite(b)]
         if mark.filled:
             yield f"<polygon {_look(mark.tone, 0.22)} {_points(points)}/>"

@@ -45,7 +45,7 @@ FILES = 20  # inputs with the most rejects
 
 
 @dataclasses.dataclass
-class Refused:
+class RejectGroup:
     """Rejects of one reason and column: how many of those that were looked at, and some of them."""
 
     stage: str
@@ -55,16 +55,16 @@ class Refused:
     examples: list[Reject]
 
 
-def refused(rejects: Iterable[Reject]) -> tuple[list[Refused], int]:
+def reject_groups(rejects: Iterable[Reject]) -> tuple[list[RejectGroup], int]:
     """The first rejects by reason and column, the most frequent first, and how many were looked at."""
-    groups: dict[tuple[str, str, str], Refused] = {}
+    groups: dict[tuple[str, str, str], RejectGroup] = {}
     looked = 0
     for reject in rejects:
         if looked == LOOKED_AT:
             break
         looked += 1
         key = reject.stage, reject.reason, reject.column or ""
-        group = groups.setdefault(key, Refused(*key, 0, []))
+        group = groups.setdefault(key, RejectGroup(*key, 0, []))
         group.rows += 1
         if len(group.examples) < EXAMPLES:
             group.examples.append(reject)
@@ -98,7 +98,7 @@ def render(
       rows: some rows, as the texts of their columns by name.
       texts: records that `leakage` names, by path and offset, as far as they could be read.
     """
-    groups, looked = refused(rejects)
+    groups, looked = reject_groups(rejects)
     warnings: dict[str, list[str]] = collections.defaultdict(list)
     for warning in manifest.warnings:
         warnings[warning.feature].append(warning.message)

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from schemas.dataset.leakage import percent
 from schemas.dataset.statistics import HEADS, cells
 from schemas.display import readable
-from schemas.report.charts import LETTER, Axis, Bars, Chart, Line, Mark, Rule, compact, drawn, short, stairs
+from schemas.report.charts import LETTER, Axis, Bars, Chart, Curve, Mark, Rule, compact, drawn, short, stairs
 
 PICTURED = 100  # features with a histogram or the most frequent values, the first ones of the page
 _EDGES = 6  # numbers below a chart
@@ -37,22 +37,22 @@ def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Chart | None:
     high = max(h["edges"][-1] for h in histograms.values())
     edges = np.linspace(low, high, len(next(iter(histograms.values()))["counts"]) + 1)
     order = list(splits)
-    lines: list[Line] = []
+    lines: list[Curve] = []
     for name, h in histograms.items():
         below = np.interp(edges, h["edges"], np.cumsum([0.0, *h["counts"]]) / sum(h["counts"]))
-        lines.append(Line(*stairs(edges.tolist(), np.diff(below).tolist()), order.index(name), filled=not lines))
+        lines.append(Curve(*stairs(edges.tolist(), np.diff(below).tolist()), order.index(name), filled=not lines))
     return Chart("Share of rows", lines, Axis(low=low, high=high), Axis(low=0.0, percent=True), (340, 190))
 
 
 @dataclasses.dataclass(frozen=True)
-class Frequent:
+class ValueShares:
     """A frequent value, and its share of the values of each split; None where it is none of those that are counted."""
 
     value: str
     shares: tuple[float | None, ...]
 
 
-def frequent(splits: Mapping[str, Mapping[str, Any]]) -> tuple[Frequent, ...]:
+def frequent(splits: Mapping[str, Mapping[str, Any]]) -> tuple[ValueShares, ...]:
     """The most frequent values of a feature in the first split, or in those after it."""
     shares: dict[str, dict[str, float]] = {}
     unlisted: dict[str, float | None] = {}  # the share of a value that is not listed, where it is known
@@ -62,7 +62,9 @@ def frequent(splits: Mapping[str, Mapping[str, Any]]) -> tuple[Frequent, ...]:
         for value in listed:
             shares.setdefault(_text(value["value"]), {})[name] = value["count"] / described["count"]
     ordered = sorted(shares, key=lambda value: [-shares[value].get(name, 0.0) for name in splits])
-    return tuple(Frequent(v, tuple(shares[v].get(name, unlisted[name]) for name in splits)) for v in ordered[:VALUES])
+    return tuple(
+        ValueShares(v, tuple(shares[v].get(name, unlisted[name]) for name in splits)) for v in ordered[:VALUES]
+    )
 
 
 def _text(value: object) -> str:
@@ -70,7 +72,7 @@ def _text(value: object) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class LabelMeans:
     """What is averaged: shares of classes, or the mean of a label that is a number (no classes)."""
 
     label: str
@@ -93,12 +95,12 @@ class Target:
         return "" if len(self.classes) > 1 else percent(means[0]) if self.classes else readable(means[0], 4)
 
 
-def target_of(relations: Mapping[str, Any]) -> Target:
+def label_means(relations: Mapping[str, Any]) -> LabelMeans:
     """The label, as `leakage.json` has it under `relations`."""
-    return Target(relations["label"], tuple(relations["classes"]), tuple(relations["overall"]))
+    return LabelMeans(relations["label"], tuple(relations["classes"]), tuple(relations["overall"]))
 
 
-def by_number(target: Target, bins: Sequence[Mapping[str, Any]]) -> Chart | None:
+def by_number(target: LabelMeans, bins: Sequence[Mapping[str, Any]]) -> Chart | None:
     """The label by the bins of a feature of numbers, each as wide as another. None: there is one bin."""
     if len(bins) < 2:
         return None
@@ -117,7 +119,7 @@ def by_number(target: Target, bins: Sequence[Mapping[str, Any]]) -> Chart | None
             marks.append(Bars(rest, "pale", "others", titles=titles))
     else:
         middle = [i + 0.5 for i in range(len(bins))]
-        marks.append(Line(middle, [part["label"][0] for part in bins], dots=True))
+        marks.append(Curve(middle, [part["label"][0] for part in bins], dots=True))
     if len(target.overall) == 1:
         marks.append(Rule(y=target.overall[0]))
     y = Axis(low=0.0, high=1.0 if len(target.classes) > 1 else None, percent=True) if target.classes else Axis()
@@ -158,11 +160,11 @@ class Feature:
     warnings: tuple[str, ...]
     leaks: bool
     rejected: int
-    target: Target | None = None
+    target: LabelMeans | None = None
     related: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     histogram: str = ""
     by_label: str = ""
-    frequent: tuple[Frequent, ...] = ()
+    frequent: tuple[ValueShares, ...] = ()
 
     @property
     def rows(self) -> list[tuple[str, Any]]:
@@ -230,7 +232,7 @@ def features_of(
       rejected: the rejected records by column, as far as they were looked at.
       relations: as `leakage.json` has them.
     """
-    target = None if relations is None else target_of(relations)
+    target = None if relations is None else label_means(relations)
     related = {} if relations is None else {item["name"]: item for item in relations["features"]}
     first = {item["feature"]: item for item in reversed(statistics["features"])}  # a vector's warnings stand there
     features = [

@@ -98,7 +98,7 @@ def test_what_has_drifted_comes_first(all_kinds: OpenDataset, tmp_path: Path, as
     comparison = data["comparisons"][0]
     assert [f["name"] for f in comparison["features"] if f["verdict"] == "fail"] == [feature]
     assert comparison["features"][0]["name"] == feature
-    assert f"{feature} drifted by" in comparison["told"]
+    assert f"{feature} drifted by" in comparison["summary"]
 
 
 def test_a_bool_is_what_it_means(all_kinds: OpenDataset, tmp_path: Path, ask) -> None:

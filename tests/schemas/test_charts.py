@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from schemas.report.charts import Axis, Bars, Chart, Dots, Line, Mark, compact
+from schemas.report.charts import Axis, Bars, Chart, Curve, Dots, Mark, compact
 
 NUMBERS = st.floats(allow_nan=False, width=64)
 
@@ -39,7 +39,7 @@ def test_axes_have_round_numbers(values, axis, expected) -> None:
 def test_texts_are_no_markup() -> None:
     hostile = "<script>alert('1')</script>"
     marks: list[Mark] = [
-        Line([0, 1], [0, 1], name=hostile),
+        Curve([0, 1], [0, 1], name=hostile),
         Bars([(0, 1, 0, 1)], titles=[hostile]),
     ]
     svg = Chart(hostile, marks, Axis(hostile), Axis("", ticks=[(0, hostile)])).svg()
@@ -52,7 +52,7 @@ def test_texts_are_no_markup() -> None:
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=5))
 def test_any_numbers_are_drawn_within_the_picture(points) -> None:
     x, y = zip(*points, strict=True)
-    chart = Chart("t", [Line(x, y, dots=True)], Axis("x"), Axis("y"))
+    chart = Chart("t", [Curve(x, y, dots=True)], Axis("x"), Axis("y"))
     svg = chart.svg()
     assert "nan" not in svg
     assert "inf" not in svg

@@ -217,7 +217,7 @@ def test_only_what_a_threshold_is_set_for_is_called_ok(name):
     first = {name: values for name, (values, _) in columns.items()}
     second = {name: values for name, (_, values) in columns.items() if values is not None}
     comparison = compare(sample_of(first), sample_of(second), limits.get)
-    assert comparison.told == text
+    assert comparison.summary == text
     assert (comparison.verdict == "not_judged") == ("Not judged: " in text and not text.startswith("ok: "))
     assert comparison.as_json()["verdict"] == comparison.verdict
 
@@ -299,4 +299,4 @@ def test_a_note_stands_beside_what_differs() -> None:
     for other, expected in ((second, True), (first, False)):
         samples = (sample_of({"a": first}), sample_of({"a": other}))
         compared = compare(*samples, lambda name: None, names=("train", "eval"))
-        assert dataclasses.replace(compared, note=note).told.endswith(note) == expected
+        assert dataclasses.replace(compared, note=note).summary.endswith(note) == expected

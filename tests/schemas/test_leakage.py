@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 
 from beam_jobs.profiles import MergeProfiles
 from schemas.dataset.leakage import lines
-from schemas.profile.columns import RawBatch
+from schemas.profile.columns import EncodedBatch
 from schemas.profile.duplicates import HASH, KEYS, SPLIT, RecordHashes
 from schemas.profile.leakage import LeakageProfile, RowLeakage, WatchedRows, hash_rows, watched_rows
 from schemas.profile.leakage_findings import find, shared_values, warnings, with_two_labels
@@ -176,7 +176,7 @@ def collected(rows: int, of: WatchedRows, **columns: Any) -> RowLeakage:
     values = {"id": [b"%d" % i for i in range(rows)], **same, **columns}
     profile = RowLeakage(of)
     batch = pa.RecordBatch.from_pydict({name: column_of(cells) for name, cells in values.items()})
-    profile.add(RawBatch(batch), np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.arange(rows))
+    profile.add(EncodedBatch(batch), np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.arange(rows))
     return profile
 
 
@@ -228,7 +228,7 @@ def found_in(rows: pd.DataFrame, cuts: np.ndarray, *, backwards: bool = False) -
             batch_rows = rows.iloc[places]
             if len(batch_rows):
                 splits = batch_rows["split"].to_numpy()
-                raw = RawBatch(batch_of(batch_rows))
+                raw = EncodedBatch(batch_of(batch_rows))
                 profile.add(raw, splits.astype(np.int8), splits.astype(np.int64), batch_rows.index.to_numpy())
         total = combine.add_input(total, pickled(profile))
     assert isinstance(total, LeakageProfile)

@@ -11,8 +11,8 @@ import pytest
 from schemas.profile.duplicates import value_hashes
 from schemas.profile.label_leaks import SampledRows
 from schemas.profile.relations import FEATURES, PAIRS, named, relations
-from schemas.report.charts import Bars, Line
-from schemas.report.features import by_number, target_of
+from schemas.report.charts import Bars, Curve
+from schemas.report.features import by_number, label_means
 
 RNG = np.random.default_rng(7)
 
@@ -97,7 +97,7 @@ def test_what_is_said_of_a_thousand_columns_is_bounded() -> None:
 def test_odd_columns_break_nothing(column) -> None:
     values = np.stack([column, np.arange(60.0), np.arange(60.0) ** 2], axis=1)
     findings = of_classes(drawn(values), ["odd", "b", "c"], [], [0, 1] * 30, "xy")
-    target = target_of(findings)
+    target = label_means(findings)
     for feature in findings["features"]:
         chart = by_number(target, feature["bins"])
         assert chart is None or "nan" not in chart.svg()
@@ -109,12 +109,12 @@ def test_charts_are_of_shares_stacked_shares_or_means() -> None:
         {"low": 0.0, "high": 1.0, "share": 0.5, "label": [0.25, 0.5]},
         {"missing": True, "share": 0.5, "label": [1, 0]},
     ]
-    several = by_number(target_of({"label": "l", "classes": ["a", "b"], "overall": [0.6, 0.25]}), parts)
+    several = by_number(label_means({"label": "l", "classes": ["a", "b"], "overall": [0.6, 0.25]}), parts)
     assert several is not None
     stacked = [(mark.name, mark.sides[0][2:]) for mark in several.marks if isinstance(mark, Bars)]
     assert stacked == [("a", (0.0, 0.25)), ("b", (0.25, 0.75)), ("others", (0.75, 1.0))]
     assert "missing" in several.svg()
-    mean = by_number(target_of({"label": "l", "classes": [], "overall": [0.6]}), parts)
+    mean = by_number(label_means({"label": "l", "classes": [], "overall": [0.6]}), parts)
     assert mean is not None
-    assert [list(mark.y) for mark in mean.marks if isinstance(mark, Line)] == [[0.25, 1]]
-    assert by_number(target_of({"label": "l", "classes": [], "overall": [0.6]}), parts[:1]) is None
+    assert [list(mark.y) for mark in mean.marks if isinstance(mark, Curve)] == [[0.25, 1]]
+    assert by_number(label_means({"label": "l", "classes": [], "overall": [0.6]}), parts[:1]) is None

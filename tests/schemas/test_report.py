@@ -15,13 +15,13 @@ from schemas.dataset.leakage import lines, percent
 from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, SplitShards
 from schemas.rejects import Reject
 from schemas.report import data_report
-from schemas.report.charts import Line
+from schemas.report.charts import Curve
 from schemas.report.data_report import (
     EXAMPLES,
     FOLDED,
     LEAST,
     LOOKED_AT,
-    refused,
+    reject_groups,
     render,
     shown,
     verdict,
@@ -259,7 +259,7 @@ def test_rejects_are_grouped_and_no_more_than_a_bounded_number_is_read() -> None
             yield reject(f"c{i % 3}", offset=i)
             i += 1
 
-    groups, looked = refused(endless())
+    groups, looked = reject_groups(endless())
     assert looked == LOOKED_AT
     assert [(group.column, len(group.examples)) for group in groups] == [(f"c{i}", EXAMPLES) for i in range(3)]
     assert sum(group.rows for group in groups) == LOOKED_AT
@@ -284,9 +284,9 @@ def test_histograms_of_splits_share_an_axis_and_its_ranges() -> None:
     assert chart is not None
     assert (chart.x.low, chart.x.high) == (0.0, 6.0)
     # The axis has two ranges, as train has: 0 to 3 and 3 to 6. Train has 0.25 from 0 to 2 and 0.75 from 2 to 4.
-    shares = {(line.tone, tuple(line.y)) for line in chart.marks if isinstance(line, Line)}
+    shares = {(line.tone, tuple(line.y)) for line in chart.marks if isinstance(line, Curve)}
     assert shares == {(0, (0.0, 0.625, 0.625, 0.375, 0.375, 0.0)), (1, (0.0, 0.25, 0.25, 0.75, 0.75, 0.0))}
-    assert {tuple(line.x) for line in chart.marks if isinstance(line, Line)} == {(0.0, 0.0, 3.0, 3.0, 6.0, 6.0)}
+    assert {tuple(line.x) for line in chart.marks if isinstance(line, Curve)} == {(0.0, 0.0, 3.0, 3.0, 6.0, 6.0)}
 
 
 @pytest.mark.parametrize(

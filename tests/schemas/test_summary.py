@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from schemas.profile import raw_columns
 from schemas.profile.duplicates import value_hashes
 from schemas.profile.raw_columns import ColumnProfile
-from schemas.profile.sketches import HELD, RANK_ERROR, Distinct, Frequent, Moments, Quantiles, Sizes
+from schemas.profile.sketches import HELD, RANK_ERROR, DistinctSketch, FrequentValues, Moments, Quantiles, Sizes
 from schemas.profile.statistics import RANKS, describe_summary
 from schemas.profile.summary import BINS, CUT, Distribution, Summary
 from schemas.spec.split_hash import splitmix64
@@ -233,9 +233,9 @@ def test_counts_are_too_low_by_the_error_at_most(seed: int) -> None:
     """Whatever the order of additions and merges; a value that is not held counts as 0."""
     draw = random.Random(seed)
     limit, true, parts = 8, collections.Counter[bytes](), []
-    hashed = Distinct(16)
+    hashed = DistinctSketch(16)
     for _ in range(draw.randrange(1, 6)):
-        part = Frequent(limit, pa.nulls(0, pa.binary()))
+        part = FrequentValues(limit, pa.nulls(0, pa.binary()))
         for _ in range(draw.randrange(1, 5)):
             drawn = collections.Counter(str(int(draw.paretovariate(0.7))).encode() for _ in range(draw.randrange(60)))
             values, counts = pa.array(drawn, pa.binary()), np.array(list(drawn.values()), np.int64)
@@ -284,7 +284,7 @@ def test_numbers_text_tokens_and_dates_are_told_apart() -> None:
     assert profile.numbers.count == 4
     assert (profile.low, profile.high, profile.whole) == (-30, 7, False)
     assert profile.always_missing == 4
-    assert profile.found_tokens(numeric=False) == ("", "?", "NA", "nan")
+    assert profile.missing_tokens(numeric=False) == ("", "?", "NA", "nan")
     assert profile.missing(frozenset({"", "red"})) == 2
     assert profile.odd.distinct == profile.text_cells == 5
     assert profile.words == 6

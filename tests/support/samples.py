@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.comparison import Sample, samples_of
-from schemas.profile.columns import Column, Role
+from schemas.profile.columns import ProfiledColumn, Role
 from schemas.profile.statistics import Statistics
 
 
@@ -29,9 +29,9 @@ def sketches_of(columns: Mapping[str, np.ndarray], *, roles: Mapping[str, Role] 
         numbers = values.dtype.kind == "f"
         role = (roles or {}).get(name, "feature")
         if numbers:
-            described.append(Column(name, "numbers", "numeric", role, (name,)))
+            described.append(ProfiledColumn(name, "numbers", "numeric", role, (name,)))
         else:
-            described.append(Column(name, "strings", "category", role, (name,), missing=("",)))
+            described.append(ProfiledColumn(name, "strings", "category", role, (name,), missing=("",)))
         arrays.append(column_of(values.astype(np.float32) if numbers else values))
     statistics = Statistics(described)
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))

@@ -20,8 +20,8 @@ from schemas.report.charts import (
     Axis,
     Bars,
     Chart,
+    Curve,
     Dots,
-    Line,
     Mark,
     Rule,
     short,
@@ -34,7 +34,7 @@ from trainer.spec.metrics import higher_is_better
 Content = Mapping[str, Any]
 DRAWN = len(PAIRS)  # curves of one chart
 MARKED = 50  # evaluations of which each is a dot
-DIAGONAL = Line((0, 1), (0, 1), "soft", dashed=True)
+DIAGONAL = Curve((0, 1), (0, 1), "soft", dashed=True)
 
 
 def pictures(content: Content) -> dict[str, Chart]:
@@ -62,7 +62,7 @@ LEARNING = "learning_curves/"
 
 def _roc(curves: Content) -> Chart:
     lines = [
-        Line(c["roc"]["false_positive_rate"], c["roc"]["true_positive_rate"], tone, f"{short(name)}  {c['auc']:.3f}")
+        Curve(c["roc"]["false_positive_rate"], c["roc"]["true_positive_rate"], tone, f"{short(name)}  {c['auc']:.3f}")
         for tone, (name, c) in enumerate([*curves.items()][:DRAWN])
     ]
     title = "ROC curve, area" if len(curves) > 1 else "ROC curve"
@@ -78,7 +78,7 @@ def _precision_recall(curves: Content) -> Chart:
     marks: list[Mark] = [Rule(y=curve["share"]) for curve in curves.values() if len(curves) == 1]
     for tone, (name, curve) in enumerate([*curves.items()][:DRAWN]):
         pair, label = curve["precision_recall"], f"{short(name)}  {curve['average_precision']:.3f}"
-        marks.append(Line(pair["recall"], pair["precision"], tone, label))
+        marks.append(Curve(pair["recall"], pair["precision"], tone, label))
     return Chart("Precision and recall", marks, unit("recall"), unit("precision"))
 
 
@@ -86,7 +86,7 @@ def _calibration(content: Content) -> Chart:
     weight = np.array(content["weight"])
     means = content["mean_probability"]
     rows = [(x - 0.025, x + 0.025, 0.0, top) for x, top in zip(means, weight / weight.max() * 0.25, strict=True)]
-    marks: list[Mark] = [Bars(rows, "pale", "rows"), DIAGONAL, Line(means, content["share"], dots=True)]
+    marks: list[Mark] = [Bars(rows, "pale", "rows"), DIAGONAL, Curve(means, content["share"], dots=True)]
     return Chart("Calibration", marks, unit(content["of"]), unit("share that is true"))
 
 
@@ -96,14 +96,14 @@ def _thresholds(content: Content) -> Chart:
     for tone, name in enumerate(("precision", "recall", "f1")):
         points = [row for row in rows if row[name] is not None]  # none, where every probability is below the thresholds
         x, y = [row["threshold"] for row in points], [row[name] for row in points]
-        marks.append(Line(x, y, tone, "F1" if name == "f1" else name))
+        marks.append(Curve(x, y, tone, "F1" if name == "f1" else name))
     return Chart("Decision threshold", marks, unit("threshold"), UNIT)
 
 
-def _diagonal(*numbers: Sequence[float]) -> Line:
+def _diagonal(*numbers: Sequence[float]) -> Curve:
     every = [number for part in numbers for number in part]
     ends = [min(every), max(every)]
-    return Line(ends, ends, "soft", dashed=True)
+    return Curve(ends, ends, "soft", dashed=True)
 
 
 def _predictions(rows: Content) -> Chart:
@@ -113,13 +113,13 @@ def _predictions(rows: Content) -> Chart:
 
 
 def _residuals(content: Content) -> Chart:
-    marks: list[Mark] = [Line(*stairs(content["edges"], content["counts"]), filled=True), Rule(x=0.0)]
+    marks: list[Mark] = [Curve(*stairs(content["edges"], content["counts"]), filled=True), Rule(x=0.0)]
     return Chart("Residuals", marks, Axis("prediction minus label"), Axis("rows"))
 
 
 def _groups(groups: Sequence[Content]) -> Chart:
     x, y = [group["mean_prediction"] for group in groups], [group["mean_label"] for group in groups]
-    marks = [_diagonal(x, y), Line(x, y, dots=True)]
+    marks = [_diagonal(x, y), Curve(x, y, dots=True)]
     return Chart("Mean label by prediction", marks, Axis("mean prediction of a tenth of the rows"), Axis("mean label"))
 
 
@@ -129,8 +129,8 @@ def _learning(panel: Content, content: Content) -> Chart:
     values = [*panel["values"], *panel.get("train", ())]
     steep = bool(panel.get("train")) and min(values) > 0 and max(values) > 5 * min(values)
     if panel.get("train"):
-        marks.append(Line(panel.get("train_steps", panel["steps"]), panel["train"], "soft", "train", opacity=0.8))
-    marks.append(Line(panel["steps"], panel["values"], 0, name, dots=len(panel["steps"]) <= MARKED))
+        marks.append(Curve(panel.get("train_steps", panel["steps"]), panel["train"], "soft", "train", opacity=0.8))
+    marks.append(Curve(panel["steps"], panel["values"], 0, name, dots=len(panel["steps"]) <= MARKED))
     if panel["best"] is not None:
         marks.append(Dots([panel["best"]], [panel["values"][panel["steps"].index(panel["best"])]], 1))
     steps = Axis("round" if "by round" in panel["metric"] else "step", whole=True)

@@ -16,7 +16,7 @@ from beam_jobs.preprocess import main
 from beam_jobs.runs import data_report, data_warnings
 from beam_jobs.runs.data_report import EACH, ROWS
 from beam_jobs.runs.job import check_inputs
-from beam_jobs.transform.observed import Observed, Watched, observe_stored
+from beam_jobs.transform.observed import ConstantOutputs, WatchedOutputs, observe_stored
 from schemas.dataset import open_dataset
 from schemas.dataset.command import main as dataset_command
 from schemas.dataset.leakage import read_leakage
@@ -318,11 +318,11 @@ def lists(*rows: list[float]) -> pa.RecordBatch:
     ],
 )
 def test_a_batch_counts_for_what_is_one_value_in_all_its_rows(batch, same):
-    observed = Observed()
-    observe_stored(batch, np.zeros(batch.num_rows, np.int8), Watched(None), observed)
+    observed = ConstantOutputs()
+    observe_stored(batch, np.zeros(batch.num_rows, np.int8), WatchedOutputs(None), observed)
     expected = {(value, "*same", "x"): rows for value, rows in same.items()}
     assert dict(observed.counts()) == expected
-    observe_stored(batch, np.ones(batch.num_rows, np.int8), Watched(None), observed)  # of the eval split
+    observe_stored(batch, np.ones(batch.num_rows, np.int8), WatchedOutputs(None), observed)  # of the eval split
     assert dict(observed.counts()) == expected
 
 
@@ -392,7 +392,7 @@ def test_train_against_eval_is_always_there_and_is_what_a_threshold_of_a_feature
     assert (comparison["first"], comparison["second"], comparison["rows"]) == ("train", "eval", [300, 200])
     assert comparison["verdict"] == "not_judged"
     assert comparison["features"][0]["name"] == "size"
-    assert comparison["told"].endswith("Not judged: no `drift:` threshold is set")
+    assert comparison["summary"].endswith("Not judged: no `drift:` threshold is set")
     own = BY_FILE.replace("{name: size, kind: numeric,", "{name: size, kind: numeric, drift: %s,")
     people.schema.write_text(own % "0.05" + "drift: none\n")
     with pytest.raises(MillraceError, match=r"eval against train: size drifted by .*, above its threshold of 0\.05"):
