@@ -1,4 +1,4 @@
-"""Command lines, parsed by Cyclopts: the flags that dataclasses of options declare, and what is wrong with a line."""
+"""Command lines: Cyclopts reads the flags that dataclasses of options declare, and says what is wrong with a line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import cyclopts
-from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError
+from cyclopts import App, CycloptsError, MissingArgumentError, Token, UnknownOptionError
 
 from schemas.errors import UsageError, did_you_mean
 from schemas.options import JSON_HELP, Group, flag_of, option
@@ -28,7 +28,7 @@ class _Common:
 
 
 def new_app(prog: str, description: str, usage: str = "") -> App:
-    """A command that has no flags yet. The paragraphs of its description are wrapped to the terminal's width."""
+    """Returns a command without flags. The paragraphs of its description are wrapped to the terminal's width."""
     about, usage = (text.replace("%(prog)s", prog).strip() for text in (description, usage))
     app = App(
         name=prog,
@@ -42,11 +42,7 @@ def new_app(prog: str, description: str, usage: str = "") -> App:
 
 
 def add_flags(
-    app: App,
-    result: Callable[[dict[str, Any]], Any],
-    parts: Sequence[Any],
-    *,
-    without: Collection[str] = (),
+    app: App, result: Callable[[dict[str, Any]], Any], parts: Sequence[Any], *, without: Collection[str] = ()
 ) -> None:
     """Gives a command the flags of dataclasses of options, and --json.
 
@@ -57,32 +53,30 @@ def add_flags(
         required.
       without: the fields whose flags are left out.
     """
-    fields: dict[str, tuple[dataclasses.Field[Any], Any, bool]] = {}
+    sections: dict[Group | None, cyclopts.Group] = {None: cyclopts.Group("options", sort_key=1_000)}
+    parameters: dict[str, inspect.Parameter] = {}
     for part in (*parts, _Common):
         kinds = get_type_hints(part)
         for name, field in part.__dataclass_fields__.items():
-            if "flag" in field.metadata and name not in without and name not in fields:
-                required = part is parts[0] and field.default is dataclasses.MISSING
-                fields[name] = field, kinds[name], required
-    sections: dict[Group | None, cyclopts.Group] = {None: cyclopts.Group("options", sort_key=1_000)}
-    parameters = []
-    for field, kind, required in sorted(fields.values(), key=lambda item: not item[2]):  # those that are required first
-        group = field.metadata["flag"].group
-        if group not in sections:
-            sections[group] = cyclopts.Group(group.title, help=group.text, sort_key=len(sections))
-        parameters.append(_parameter(field, kind, sections[group], required=required))
+            if "flag" not in field.metadata or name in without or name in parameters:
+                continue
+            group = field.metadata["flag"].group
+            if group not in sections:
+                sections[group] = cyclopts.Group(group.title, help=group.text, sort_key=len(sections))
+            parameters[name] = _parameter(field, kinds[name], sections[group], may_be_required=part is parts[0])
 
     def collect(**values: Any) -> Any:
         return result(values)
 
-    parameters.sort(key=lambda parameter: parameter.kind)
+    # By place before by name, as Python wants it; those that are required before others, as the help shows them.
+    in_order = sorted(parameters.values(), key=lambda p: (p.kind, p.default is not inspect.Parameter.empty))
     # The signature of our own function, as PEP 362 provides for it: Cyclopts makes the flags of what it reads there.
-    collect.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    collect.__signature__ = inspect.Signature(in_order)  # type: ignore[attr-defined]
     app.default(collect)
 
 
 def _parameter(
-    field: dataclasses.Field[Any], kind: Any, section: cyclopts.Group, *, required: bool
+    field: dataclasses.Field[Any], kind: Any, section: cyclopts.Group, *, may_be_required: bool
 ) -> inspect.Parameter:
     """A field as a parameter of a function, which is what Cyclopts makes a flag of."""
     flag, default = field.metadata["flag"], field.default
@@ -92,7 +86,7 @@ def _parameter(
     text = flag.help.replace("%(default)s", str(default))
     text = text.replace("%(default)g", f"{default:g}") if "%(default)g" in text else text
     several, metavar = get_origin(kind) is tuple, flag.metavar or ("N" if number is int else "X" if number else None)
-    converter: Callable[[Any, Sequence[cyclopts.Token]], Any] | None = number and _converter(number)
+    converter = number and _converter(number)
     if flag.metavar in _PATHS:  # of the type that a shell completes; the value stays text
         kind, converter = (tuple[Path, ...], _texts) if several else (Path | None, _text)
     details = cyclopts.Parameter(
@@ -109,9 +103,10 @@ def _parameter(
         show_env_var=False,
         show_default=False,
     )
-    by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD if flag.name else inspect.Parameter.POSITIONAL_ONLY
+    required = default is dataclasses.MISSING and may_be_required
     if default is dataclasses.MISSING and not required:
         kind, default = kind | None, None
+    by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD if flag.name else inspect.Parameter.POSITIONAL_ONLY
     return inspect.Parameter(
         field.name,
         by_place if flag.positional else inspect.Parameter.KEYWORD_ONLY,
@@ -120,18 +115,18 @@ def _parameter(
     )
 
 
-def _text(kind: Any, tokens: Sequence[cyclopts.Token]) -> str:
+def _text(kind: Any, tokens: Sequence[Token]) -> str:
     return tokens[-1].value
 
 
-def _texts(kind: Any, tokens: Sequence[cyclopts.Token]) -> tuple[str, ...]:
+def _texts(kind: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
     return tuple(token.value for token in tokens)
 
 
-def _converter(number: type[int] | type[float]) -> Callable[[Any, Sequence[cyclopts.Token]], float]:
+def _converter(number: type[int] | type[float]) -> Callable[[Any, Sequence[Token]], Any]:
     """Reads a number as Python does; Cyclopts would round 1.5 to a whole number."""
 
-    def convert(kind: Any, tokens: Sequence[cyclopts.Token]) -> float:
+    def convert(kind: Any, tokens: Sequence[Token]) -> float:
         try:
             return number(tokens[0].value)
         except ValueError:
@@ -148,7 +143,7 @@ def parse(
     instead: Mapping[str, str] | None = None,
     passes_on: bool = False,
 ) -> tuple[Any, list[str]]:
-    """Parses a command line.
+    """Parses a command line. Of a flag that is given twice the last one counts.
 
     Args:
       app: the command.
@@ -161,7 +156,7 @@ def parse(
       What the `result` of `add_flags` makes of the values; and the arguments that are not the command's own.
 
     Raises:
-      UsageError: an argument is missing, unknown or of another type. Of a flag that is given twice the last one counts.
+      UsageError: an argument is missing, unknown or of another type.
       SystemExit: the help is printed, or the version (0; 2 where there are no arguments).
     """
     prog = app.name[0]
@@ -175,7 +170,7 @@ def parse(
         command, bound, rest, _ = app.parse_known_args(words)
     except CycloptsError as error:
         error.verbose = False
-        raise UsageError(f"{_problem(error, words, instead or {})}\nSee {prog} --help.") from None
+        raise UsageError(f"{_problem(error, words, instead)}\nSee {prog} --help.") from None
     result = command(**bound.arguments)
     if result is None:
         if command.__name__ == App.help_print.__name__:
@@ -183,33 +178,30 @@ def parse(
         raise SystemExit(0 if argv else 2)
     if rest and not passes_on:
         _, apps, _ = app.parse_commands(words)
-        problem = unexpected(rest[0], _flags(apps[-1].assemble_argument_collection()), instead)
-        raise UsageError(f"{problem}\nSee {prog} --help.")
+        raise UsageError(f"{unexpected(rest[0], _flags(apps[-1]), instead)}\nSee {prog} --help.")
     return result, rest
 
 
-def _problem(error: CycloptsError, words: Sequence[str], instead: Mapping[str, str]) -> str:
-    """What is wrong with a command line. A flag that is misspelt may well be the one that is missing."""
-    if not (isinstance(error, UnknownOptionError | MissingArgumentError) and error.app and error.app.default_command):
-        return str(error)
-    arguments, unused = error.app.assemble_argument_collection(), error.unused_tokens or []
-    if isinstance(error, UnknownOptionError):
-        return unexpected(error.token.keyword or error.token.value, _flags(arguments), instead)
-    misspelt = next((word for word in unused if word.startswith("-")), None)
-    if error.keyword is not None or error.argument is None:  # a flag without its value
-        return str(error)
-    if misspelt:
-        return unexpected(misspelt, _flags(arguments), instead)
+def _problem(error: CycloptsError, words: Sequence[str], instead: Mapping[str, str] | None) -> str:
+    """What is wrong with a command line. Where a flag is missing, one that is misspelt may be meant for it."""
+    app = error.app
+    if app and isinstance(error, UnknownOptionError):
+        return unexpected(error.token.keyword or error.token.value, _flags(app), instead)
+    if not isinstance(error, MissingArgumentError) or error.keyword or not (app and error.argument):
+        return str(error)  # such as a flag without its value
+    unused = error.unused_tokens or []
+    if misspelt := next((word for word in unused if word.startswith("-")), None):
+        return unexpected(misspelt, _flags(app), instead)
     typed = {word.partition("=")[0].replace("-", "_") for word in words}
-    required = [argument.name for argument in arguments if argument.required]
+    required = [argument.name for argument in app.assemble_argument_collection() if argument.required]
     missing = [name for name in required[required.index(error.argument.name) :] if name.replace("-", "_") not in typed]
-    return f"required: {', '.join(missing)}" + (f"; {unused[0]} belongs to no flag" if unused else "")
+    return f"required: {', '.join(missing)}" + (f"; unexpected argument: {unused[0]}" if unused else "")
 
 
 def unexpected(
-    word: str, flags: Collection[str], instead: Mapping[str, str] | None = None, *, cutoff: float = 0.7
+    word: str, flags: Iterable[str], instead: Mapping[str, str] | None = None, *, cutoff: float = 0.7
 ) -> str:
-    """The message about an argument that belongs to no flag, or a flag that there is not.
+    """Returns the message about an argument that no flag takes, or a flag that there is not.
 
     Args:
       word: the argument.
@@ -218,7 +210,7 @@ def unexpected(
       cutoff: how alike a flag has to be that is pointed out, from 0 to 1.
     """
     if not word.startswith("-"):
-        return f"{word}: belongs to no flag; quote a name with spaces, and give no value to a switch"
+        return f"{word}: unexpected argument; quote a name with spaces, and give no value to a switch"
     flag = word.partition("=")[0]
     name = flag.lstrip("-").replace("-", "_")
     replacement = (instead or {}).get(name)
@@ -226,5 +218,5 @@ def unexpected(
     return f"{flag}: unknown option{hint}"
 
 
-def _flags(arguments: Iterable[cyclopts.Argument]) -> list[str]:
-    return [name for argument in arguments for name in argument.names]
+def _flags(app: App) -> list[str]:
+    return [name for argument in app.assemble_argument_collection() for name in argument.names]

@@ -1,4 +1,4 @@
-"""What every command shares: how it is run, and how results and errors are printed, for people or for programs."""
+"""Runs commands: parses their options, and prints their results and errors for people, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -83,21 +83,21 @@ def run(
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Whether --json asks for JSON on standard output; looked up before parsing, which may fail."""
+    """Returns whether --json asks for JSON on standard output, before the command line is parsed, which may fail."""
     return "--json" in argv
 
 
-Given = TypeVar("Given")
+Opts = TypeVar("Opts")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Command(Generic[Given]):
+class Command(Generic[Opts]):
     """A command: its options, what it does with them, and what its help says about the whole.
 
     Attributes:
-      prog: as it is typed where nothing else is said.
+      prog: the command as it is typed.
       options: the dataclass of its options.
-      work: does what they ask for, given them and the command as it is typed.
+      work: does what the options ask for. It takes them, and the command as it was typed.
       description: the beginning of the help, often the module's docstring; from a line `Exit codes: ` on, its end.
       epilog: the end of the help.
       usage: the usage, where that of Cyclopts would not do.
@@ -105,15 +105,15 @@ class Command(Generic[Given]):
     """
 
     prog: str
-    options: type[Given]
-    work: Callable[[Given, str], Report]
+    options: type[Opts]
+    work: Callable[[Opts, str], Report]
     description: str
     epilog: str = ""
     usage: str = ""
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def app(self, prog: str = "") -> App:
-        """The command for Cyclopts."""
+        """Returns the command for Cyclopts."""
         from schemas.arguments import add_flags, new_app
 
         about = self.description.replace(self.prog, "%(prog)s").partition("Exit codes: ")[0]
@@ -121,8 +121,8 @@ class Command(Generic[Given]):
         add_flags(app, lambda values: (self, values), (self.options,))
         return app
 
-    def parse(self, argv: Sequence[str], prog: str = "") -> Given:
-        """The options that a command line asks for.
+    def parse(self, argv: Sequence[str], prog: str = "") -> Opts:
+        """Returns the options that a command line asks for.
 
         Raises:
           UsageError: a flag is missing, unknown or out of its range.
@@ -136,11 +136,7 @@ class Command(Generic[Given]):
 
     def main(self, argv: Sequence[str] | None = None, *, prog: str = "") -> int:
         """Parses, works, reports. Returns the exit code."""
-
-        def work(argv: Sequence[str], prog: str) -> Report:
-            return self.work(self.parse(argv, prog), prog)
-
-        return run(work, argv, prog=prog or self.prog)
+        return run(lambda argv, prog: self.work(self.parse(argv, prog), prog), argv, prog=prog or self.prog)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,10 +144,10 @@ class Commands:
     """Several commands under one name, such as `millrace job status`.
 
     Attributes:
-      prog: as they are typed where nothing else is said.
+      prog: the common name as it is typed.
       description: the beginning of the help.
       epilog: its end.
-      commands: each by the `prog` of its own, a word after the common name.
+      commands: the commands; the `prog` of each is the word after the common name.
     """
 
     prog: str
@@ -160,7 +156,7 @@ class Commands:
     commands: Sequence[Command[Any]]
 
     def app(self, prog: str = "") -> App:
-        """The commands for Cyclopts."""
+        """Returns the commands for Cyclopts."""
         from schemas.arguments import new_app
 
         app = new_app(prog or self.prog, self.description)
@@ -196,7 +192,11 @@ def when_interrupted(what: str = "") -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: `48 s`, `3 min 20 s`, `5 h 12 min`."""
+    """Returns seconds as a person says them.
+
+    >>> duration(48.3), duration(200), duration(18_720)
+    ('48 s', '3 min 20 s', '5 h 12 min')
+    """
     minutes, rest = divmod(round(seconds), 60)
     if not minutes:
         return f"{rest} s"
@@ -205,19 +205,23 @@ def duration(seconds: float) -> str:
 
 
 def digits(value: float) -> str:
-    """A rate in whole numbers, or below 10 in two digits: `1,234`, `0.042`."""
+    """Returns a rate in whole numbers, or below 10 in two digits: `1,234`, `0.042`."""
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
 def rate(count: int, unit: str, seconds: float, *, startup: float | None = None) -> str:
-    """What was done in how long: `100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up`."""
+    """Returns what was done in how long: `100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up`."""
     per_second = f" ({count / seconds:,.0f} {unit}/s)" if seconds else ""
     before = "" if startup is None else f", after {startup:.1f} s of start-up"
     return f"{counted(count, unit)} in {seconds:.1f} s{per_second}{before}"
 
 
 def size(count: float) -> str:
-    """Bytes as a person reads them: `775 MB`."""
+    """Returns bytes as a person reads them.
+
+    >>> size(775_400_000), size(1_234)
+    ('775 MB', '1.23 kB')
+    """
     units = ["bytes", "kB", "MB", "GB", "TB"]
     while count >= 999.5 and len(units) > 1:
         count /= 1000
@@ -234,16 +238,16 @@ def _failed(error: MillraceError, *, as_json: bool) -> int:
 
 
 def _to_json(data: dict[str, Any]) -> str:
-    text = json.dumps(finite(data), indent=1, ensure_ascii=False, allow_nan=False)
-    try:
-        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        return json.dumps(finite(data), indent=1, allow_nan=False)
-    return text
+    is_unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    return json.dumps(finite(data), indent=1, ensure_ascii=not is_unicode, allow_nan=False)
 
 
 def finite(value: Any) -> Any:
-    """A value for JSON: None for numbers that it lacks (NaN, infinity), and texts without what is not UTF-8."""
+    """Returns a value for JSON: None for numbers that it lacks (NaN, infinity), and texts without what is not UTF-8.
+
+    >>> finite({"loss": float("nan"), "steps": (1, 2)})
+    {'loss': None, 'steps': [1, 2]}
+    """
     match value:
         case dict():
             return {finite(name): finite(item) for name, item in value.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 import unicodedata
@@ -57,24 +56,6 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         self.close("\r\x1b[K")
-
-
-def shell_word(text: str) -> str:
-    """A word of a command that is printed, quoted so that it can be copied to a shell.
-
-    What the terminal's encoding lacks, or is no text at all, is spelled by its bytes, as bash and zsh read them.
-
-    >>> shell_word("my data.csv")
-    "'my data.csv'"
-    """
-    try:
-        text.encode(getattr(sys.stderr, "encoding", None) or "utf-8")
-        return shlex.quote(text)
-    except UnicodeEncodeError:
-        plain = range(0x20, 0x7F)
-        data = text.encode("utf-8", "surrogateescape")
-        spelled = (chr(byte) if byte in plain and byte not in b"'\\" else f"\\{byte:03o}" for byte in data)
-        return f"$'{''.join(spelled)}'"
 
 
 def rate_limited(display: Display) -> Callable[[str], None]:

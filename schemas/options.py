@@ -30,39 +30,10 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """What a field of options has beside its type and its default; `option` describes it."""
+    """What a field of options has beside its type and its default.
 
-    help: str
-    group: Group | None
-    name: str
-    positional: bool
-    check: Check | None
-    variable: str
-    metavar: str | None
-    choices: tuple[str, ...] | None
-
-
-def option(
-    help: str,  # noqa: A002 - as it is called everywhere
-    default: Any = dataclasses.MISSING,
-    *,
-    group: Group | None = None,
-    name: str = "",
-    positional: bool = False,
-    check: Check | None = None,
-    variable: str = "",
-    metavar: str | None = None,
-    choices: tuple[str, ...] | None = None,
-) -> Any:
-    """A field of a dataclass of options, which is a flag of its command, too.
-
-    The flag's type follows from the field's: `int | None` takes an integer, `tuple[str, ...]` several words, a Literal
-    one of its words, and a bool is a switch, with `--no_NAME` beside it where the default is True. A field without a
-    default must be given. A `ClassVar[bool]` is a flag of the command alone, and no keyword of the Python API.
-
-    Args:
+    Attributes:
       help: what `--help` says of it, with `%(default)s` for the default.
-      default: the value if the flag is not given.
       group: the section of the help.
       name: the flag, where it is not `--` and the field's name.
       positional: its place says it, too: the value may be given without the flag.
@@ -71,12 +42,34 @@ def option(
       metavar: what the help calls the value.
       choices: the values that there are, where the type does not say so.
     """
-    flag = Flag(help, group, name, positional, check, variable, metavar, choices)
-    return dataclasses.field(default=default, metadata={"flag": flag})
+
+    help: str
+    group: Group | None = None
+    name: str = ""
+    positional: bool = False
+    check: Check | None = None
+    variable: str = ""
+    metavar: str | None = None
+    choices: tuple[str, ...] | None = None
+
+
+def option(text: str, default: Any = dataclasses.MISSING, **details: Any) -> Any:
+    """Returns a field of a dataclass of options, which is a flag of its command, too.
+
+    The flag's type follows from the field's: `int | None` takes an integer, `tuple[str, ...]` several words, a Literal
+    one of its words, and a bool is a switch, with `--no_NAME` beside it where the default is True. A field without a
+    default must be given. A `ClassVar[bool]` is a flag of the command alone, and no keyword of the Python API.
+
+    Args:
+      text: the flag's help.
+      default: the value if the flag is not given.
+      details: what else `Flag` has.
+    """
+    return dataclasses.field(default=default, metadata={"flag": Flag(text, **details)})
 
 
 def json_flag(group: Group | None = None) -> Any:
-    """The flag --json, as a field `json: ClassVar[bool]` where the help does not show it last."""
+    """Returns the flag --json, as a field `json: ClassVar[bool]` where the help does not show it last."""
     return option(JSON_HELP, False, group=group)
 
 
@@ -96,7 +89,7 @@ class Options:
 
 
 def at_least(low: float) -> Check:
-    """A check that refuses smaller numbers, and NaN."""
+    """Returns a check that refuses smaller numbers, and NaN."""
 
     def check(flag: str, value: float) -> None:
         if not value >= low:
@@ -106,36 +99,40 @@ def at_least(low: float) -> Check:
 
 
 def positive(flag: str, value: float) -> None:
-    """A check that refuses 0, what is below it, and NaN."""
+    """Refuses 0, negative numbers, and NaN."""
     if not value > 0:
         raise UsageError(f"{flag} {value:g}: must be more than 0")
 
 
 def positive_finite(flag: str, value: float) -> None:
-    """The same, and refuses infinity."""
+    """Refuses 0, negative numbers, NaN, and infinity."""
     if not 0 < value < math.inf:
         raise UsageError(f"{flag} {value:g}: must be more than 0, and finite")
 
 
 def fraction(flag: str, value: float) -> None:
-    """A check that refuses what is no share."""
+    """Refuses numbers that are not from 0 to 1."""
     if not 0 <= value <= 1:
         raise UsageError(f"{flag} {value:g}: must be from 0 to 1")
 
 
 def flag_of(field: dataclasses.Field[Any]) -> str:
-    """The flag that sets a field."""
+    """Returns the flag that sets a field."""
     return field.metadata["flag"].name or f"--{field.name}"
 
 
 def only(values: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """The values that are fields of a dataclass."""
+    """Returns the values that are fields of a dataclass."""
     names = {field.name for field in dataclasses.fields(kind)}
     return {name: value for name, value in values.items() if name in names}
 
 
 def typed(name: str, value: Any) -> Sequence[str]:
-    """A flag and its value as they are typed."""
+    """Returns a flag and its value as they are typed.
+
+    >>> typed("hparams", ["depth=2", "width=8"]), typed("shift", -1)
+    (('--hparams', 'depth=2', 'width=8'), ('--shift=-1',))
+    """
     if value is True:
         return (f"--{name}",)
     if isinstance(value, list | tuple):

@@ -100,12 +100,12 @@ USES = [
     ("schema titanik", 'Invalid value "titanik" for NAME. Choose from: "cats_dogs"'),
     ("dataset shwo out", 'Unknown command "shwo". Did you mean "show"? Available commands: verify, show'),
     # words and flags where none belong
-    ("serve model", "required: --model_dir; model belongs to no flag"),
-    ("train data model", "required: --data_dir, --model_dir; data belongs to no flag"),
-    ("train --data_dir my folder --model_dir m", "folder: belongs to no flag; quote a name with spaces"),
-    ("preprocess $JOB folder --region r", "folder: belongs to no flag; quote a name with spaces"),
-    ("$ON_DISK --no_report true", "true: belongs to no flag; quote a name with spaces, and give no value to a switch"),
-    ("preprocess a.csv", "required: --schema, --input, --output; a.csv belongs to no flag"),
+    ("serve model", "required: --model_dir; unexpected argument: model"),
+    ("train data model", "required: --data_dir, --model_dir; unexpected argument: data"),
+    ("train --data_dir my folder --model_dir m", "folder: unexpected argument; quote a name with spaces"),
+    ("preprocess $JOB folder --region r", "folder: unexpected argument; quote a name with spaces"),
+    ("$ON_DISK --no_report true", "true: unexpected argument; quote a name with spaces, and give no value to a switch"),
+    ("preprocess a.csv", "required: --schema, --input, --output; unexpected argument: a.csv"),
     ("init nowhere.csv $HERE", "nowhere.csv: no such file\n"),
     ("--input a.csv", 'Unknown command "--input". Available commands: samples, init'),
     # dataset
@@ -124,7 +124,7 @@ USES = [
     # tune
     ("tune $STUDY", "required: --space"),
     ("tune $STUDY --space", "Parameter --space requires at least 1 element. Got 0."),
-    ("tune $STUDY --space deterministic=categorical:true:false", "a trial with true would end with: true: belongs"),
+    ("tune $STUDY --space deterministic=categorical:true:false", "a trial with true would end with: true: unexpected"),
     ("tune $STUDY $GOOD --hparams dropout=0.1", "would end with: --hparams: dropout is given twice"),
     ("tune $STUDY $GOOD --model_dir m", "--model_dir: unknown option; did you mean --study?"),
     ("tune $STUDY $GOOD --model dn", "--model dn: unknown model; choose from linear, dnn"),

@@ -13,13 +13,14 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from schemas import command
-from schemas.display import Display, shell_word
+from schemas.display import Display
 from schemas.errors import counted
 from schemas.interrupts import interruptible
 from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
@@ -141,7 +142,7 @@ def summary(trained: Trained, options: TrainingPlan, dataset: OpenDataset, prog:
     lines += [f"{name:8} {path}" for name, path in trained.exports.items()]
     written = (os.path.join(trained.model_dir, f"metrics-{split}.json") for split in trained.metrics)
     lines.append(f"metrics  {', '.join(written)}")
-    lines.append(f"next     tensorboard --logdir {shell_word(trained.model_dir)}")
+    lines.append(f"next     tensorboard --logdir {shlex.quote(trained.model_dir)}")
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
     images, inputs = dataset.image_schema, dataset.manifest.inputs
     files = "'raw/*.csv'"
@@ -149,9 +150,9 @@ def summary(trained: Trained, options: TrainingPlan, dataset: OpenDataset, prog:
         files = "pairs.csv"
     elif len(inputs) == 1:
         paths = [inputs[0].path] if images is None else inputs[0].path.split(" ")  # patterns of images
-        files = " ".join(map(shell_word, paths))
+        files = " ".join(map(shlex.quote, paths))
     lines.append(
-        f"         {predict} --model_dir {shell_word(trained.model_dir)} --input {files} --output predictions.jsonl"
+        f"         {predict} --model_dir {shlex.quote(trained.model_dir)} --input {files} --output predictions.jsonl"
     )
     if trained.promotion is not None:
         lines += trained.promotion.lines()

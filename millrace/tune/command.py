@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from millrace.tune.study import Study, explained, failures, load_optuna
 from schemas import command, storage
 from schemas.command import Report, duration
 from schemas.dataset import layout, open_dataset
-from schemas.display import Display, shell_word, table
+from schemas.display import Display, table
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from schemas.options import Group, Options, at_least, only, option, positive_finite
@@ -212,7 +213,7 @@ def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str
     if best is not None:
         again = ["millrace", "train", *trial.arguments(study.values(best), os.path.join(search.study, "best"))]
         lines.append(f"best     trial {best.number}: {study.metric} {best.value:.6g}")
-        lines.append("train it again:\n" + " ".join(map(shell_word, again)))
+        lines.append("train it again:\n" + " ".join(map(shlex.quote, again)))
     result = {"metric": study.metric, "ended": ended, "best": None if best is None else best.number}
     return Report("\n".join(lines), {"study": search.study, **result, "command": again, "trials": data})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Literal
 
@@ -17,7 +18,6 @@ from schemas.csv.header import Layout, found_layout, header_layout, ignored_colu
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import split_fields
 from schemas.csv.stream import GZIP_MAGIC, MAX_INPUT_RATIO, Reader, open_stream
-from schemas.display import shell_word
 from schemas.errors import UsageError
 from schemas.spec.features import Feature, Label
 from schemas.spec.naming import file_name
@@ -101,7 +101,7 @@ def check_text(path: str, data: bytes, expected: str = "a CSV file") -> None:
         if (text := data.rstrip(b"\0")) and len(text) < len(data) and not _is_no_text(text):
             raise UsageError(
                 f"{path}: is filled up with NUL bytes from byte {len(text):,} on; expected {expected}. Remove them: "
-                f"tr -d '\\000' < {shell_word(path)} > text.csv"
+                f"tr -d '\\000' < {shlex.quote(path)} > text.csv"
             )
         raise UsageError(f"{path}: the first bytes are {data[:8]!r}, which is no text; expected {expected}")
 

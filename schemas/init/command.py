@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 
 from schemas import command, storage
-from schemas.display import ReadingDisplay, shell_word
+from schemas.display import ReadingDisplay
 from schemas.errors import UsageError
 from schemas.options import QUIET_HELP, Options, option
 
@@ -71,7 +72,7 @@ def _run(options: InitOptions, prog: str) -> command.Report:
     else:
         begun = "Read the schema, save it as schema.yaml, and"
     job = prog.removesuffix("init") + "preprocess" if prog.endswith(" init") else "python -m beam_jobs.preprocess"
-    schema, inputs = shell_word(options.output or "schema.yaml"), _inputs(options.files, images=images)
+    schema, inputs = shlex.quote(options.output or "schema.yaml"), _inputs(options.files, images=images)
     step = f"{job} --schema {schema} --input {inputs} --output data/{inferred.flags}"
     print(f"{begun} preprocess the data:\n  {step}", file=sys.stderr)
     data = {
@@ -93,7 +94,7 @@ def _inputs(files: Sequence[str], *, images: bool) -> str:
         folder = os.path.commonpath([os.path.dirname(path) for path in files]) if storage.is_local(files[0]) else ""
         pattern = os.path.join("*", "*") if images else f"*{os.path.splitext(files[0])[1]}"
         files = [os.path.join(folder, pattern)]
-    return " ".join(map(shell_word, files))
+    return " ".join(map(shlex.quote, files))
 
 
 COMMAND = command.Command(

@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import json
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -21,7 +22,6 @@ from schemas.csv.header import DELIMITERS
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import explain, split_fields
 from schemas.csv.values import is_utf8
-from schemas.display import shell_word
 from schemas.errors import UsageError, counted
 from schemas.init.columns import shown
 from schemas.profile.raw_columns import ALL
@@ -87,7 +87,7 @@ def detect(path: str) -> Form:
         raise UsageError(
             f"{path}: the cells are aligned by several spaces, as in {_shown(data.splitlines()[0])}; expected one "
             'delimiter between two cells. Write them with commas: python3 -c "import csv, shlex, sys; '
-            f'csv.writer(sys.stdout).writerows(map(shlex.split, sys.stdin))" < {shell_word(path)} > table.csv'
+            f'csv.writer(sys.stdout).writerows(map(shlex.split, sys.stdin))" < {shlex.quote(path)} > table.csv'
         )
     if _quotes_are_letters(data, delimiter, quote):
         quote = _NO_QUOTE
@@ -144,7 +144,7 @@ def _lines_above(path: str, data: bytes, records: Sequence[list[bytes]], width: 
     at = next((i for i, line in enumerate(lines) if all(name in line for name in records[place])), place) + 1
     return (
         f"the header stands in line {at}, below {_shown(next(line for line in lines if line.strip()))}; expected it in "
-        f"the first line. Remove the lines above it: tail -n +{at} {shell_word(path)} > table.csv"
+        f"the first line. Remove the lines above it: tail -n +{at} {shlex.quote(path)} > table.csv"
     )
 
 

@@ -143,17 +143,6 @@ def test_a_standard_output_of_another_encoding() -> None:
     assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, {"text": "größe"}, "")
 
 
-def test_a_word_of_a_command_can_be_copied_from_any_terminal() -> None:
-    code = "from schemas.display import shell_word; import sys; print(*map(shell_word, sys.argv[1:]))"
-    words = [b"plain", b"my data", "schöma's \\.yaml".encode(), b"caf\xe9"]
-    for encoding in ("ascii", "utf-8"):
-        environment = {**os.environ, "PYTHONIOENCODING": encoding}
-        shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, env=environment, check=True)
-        script = b"for word in " + shown.stdout.strip() + b"; do printf '%s\\0' \"$word\"; done"
-        copied = subprocess.run(["bash", "-c", script], capture_output=True, check=True).stdout
-        assert copied.split(b"\0")[:-1] == words
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -261,7 +250,7 @@ def test_a_command_line_gives_what_python_gives(argv: list[str], options: dict[s
         (["here", "--user"], "Parameter --user requires an argument."),
         (["here", "--names"], "Parameter --names requires at least 1 element."),
         (["here", "--shade"], "--shade: unknown option; did you mean --shaded?"),
-        (["here", "there"], "there: belongs to no flag; quote a name with spaces"),
+        (["here", "there"], "there: unexpected argument; quote a name with spaces"),
     ],
 )
 def test_what_a_command_line_lacks_is_one_line(argv: list[str], message: str, capsys) -> None:
@@ -275,7 +264,7 @@ def test_commands_under_one_name(capsys):
     assert json.loads(capsys.readouterr().out)["place"] == "here"
     for argv, message in (
         (["pain"], 'Unknown command "pain". Did you mean "paint"?'),
-        (["draw", "a", "b"], "b: belongs"),
+        (["draw", "a", "b"], "b: unexpected argument"),
     ):
         assert both.main(argv) == 2
         assert message in capsys.readouterr().err
