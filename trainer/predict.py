@@ -28,7 +28,7 @@ from schemas.exports.notes import read_notes
 from schemas.interrupts import how_ended, interruptible
 from schemas.spec.table import Schema
 from schemas.streams import print_result
-from trainer.predicting.options import PredictOptions, Summary
+from trainer.predicting.options import PredictionCounts, PredictOptions
 from trainer.predicting.output import atomic_output
 from trainer.start import start_tensorflow
 
@@ -59,7 +59,7 @@ class Progress(Display):
         """Says why nothing happens for a while."""
         self.line("starting TensorFlow")
 
-    def __call__(self, summary: Summary) -> None:
+    def __call__(self, summary: PredictionCounts) -> None:
         now = time.monotonic()
         if not summary.read or now - self._shown < self.every:
             return
@@ -89,10 +89,10 @@ class Progress(Display):
 def predict(
     options: PredictOptions,
     *,
-    progress: Callable[[Summary], None] = lambda summary: None,
+    progress: Callable[[PredictionCounts], None] = lambda summary: None,
     show: Callable[[str], None] = lambda text: None,
     starting: Callable[[], None] = lambda: None,
-) -> Summary:
+) -> PredictionCounts:
     """Writes a prediction for every row or image.
 
     Args:
@@ -118,7 +118,7 @@ def predict(
         predicted = open_rows(options, paths, schema, notes)
     else:
         predicted = open_images(options, paths, schema, notes)
-    summary = Summary(schema.records)
+    summary = PredictionCounts(schema.records)
     starting()
     start_tensorflow(verbose=options.verbose)
     with (
@@ -177,7 +177,7 @@ def _run(options: PredictOptions, prog: str) -> command.Report:
     return command.Report("" if options.printed else text, data)
 
 
-def _lines(summary: Summary, options: PredictOptions) -> list[str]:
+def _lines(summary: PredictionCounts, options: PredictOptions) -> list[str]:
     """The summary, as lines of text."""
     unit = summary.unit
     return [

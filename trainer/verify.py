@@ -37,7 +37,7 @@ PROG = "python -m trainer.verify"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VerifyOptions(Options):
+class SkewCheckOptions(Options):
     """Which export is checked, and against which dataset; the Estimator is rebuilt from `model_dir`."""
 
     data_dir: str = option("the dataset that the model was trained on", metavar="DIR")
@@ -58,7 +58,7 @@ class VerifyOptions(Options):
         return export_of(self.saved_model)
 
 
-def verify(options: VerifyOptions) -> int:
+def verify(options: SkewCheckOptions) -> int:
     """Checks an export against a dataset; the Estimator is rebuilt with the export's own variables.
 
     Returns:
@@ -84,13 +84,13 @@ def verify(options: VerifyOptions) -> int:
     return check_saved_model(dataset, saved_model, model_dir)
 
 
-def _run(options: VerifyOptions, prog: str) -> command.Report:
+def _run(options: SkewCheckOptions, prog: str) -> command.Report:
     records = verify(options)
     text = f"no skew: {counted(records, 'records')}, through the transform, the Estimator and every exported signature"
     return command.Report(text, {"saved_model": options.export, "skew": False, "records": records}, only_printed=True)
 
 
-COMMAND = command.Command(prog=PROG, options=VerifyOptions, work=_run, description=__doc__ or "")
+COMMAND = command.Command(prog=PROG, options=SkewCheckOptions, work=_run, description=__doc__ or "")
 app, main = COMMAND.app, COMMAND.main
 
 if __name__ == "__main__":

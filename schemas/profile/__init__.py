@@ -16,6 +16,7 @@ __all__ = [
     "profiles",
     "raw_columns",
     "relations",
+    "roc",
     "sketches",
     "spellings",
     "statistics",

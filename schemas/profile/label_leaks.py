@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from schemas.profile.roc import roc_area, roc_areas
+
 LEAST = 30  # rows of a class, and of the rest: fewer are not judged
 LEAST_SHARE = 1 / 20  # of all rows: a class that a feature tells alone is then worth a warning
 _BINS = 32  # of a column of numbers
@@ -115,11 +117,12 @@ def _class_signal(
     truth = _table(codes[~fitting], size, classes[~fitting], count)
     totals = fitted.sum(1, keepdims=True)
     scores = (fitted + fitted.sum(0) / max(fitted.sum(), 1)) / (totals + 1)
-    areas = np.array([_area(scores[:, c], truth[:, c], truth.sum(1) - truth[:, c]) for c in judged])
+    areas = np.array([roc_area(scores[:, c], truth[:, c], truth.sum(1) - truth[:, c]) for c in judged])
+    areas = np.nan_to_num(areas, nan=0.5)  # the half that is judged has no row of the class, or no other
     if values is not None:
         for missing in (-np.inf, np.inf):
-            by_rank = _areas_by_rank(np.where(np.isnan(values), missing, values), classes, sizes)
-            areas = np.maximum(areas, by_rank[judged])
+            by_order = roc_areas(np.where(np.isnan(values), missing, values), classes, count)[judged]
+            areas = np.maximum(areas, np.maximum(by_order, 1 - by_order))  # whichever direction the numbers have
     shares = sizes[judged] / sizes.sum()
     best = int(areas.argmax())
     large = np.flatnonzero(shares >= LEAST_SHARE - 1e-9)
@@ -139,21 +142,6 @@ def _class_signal(
 def _table(codes: np.ndarray, size: int, classes: np.ndarray, count: int) -> np.ndarray:
     """float64 `[size, classes]`: the number of rows of each code and class."""
     return np.bincount(codes * count + classes, minlength=size * count).reshape(size, count).astype(np.float64)
-
-
-def _area(scores: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> float:
-    """The AUC of scores, which some positive and negative rows have; 0.5 if there are none of one of them."""
-    _, places = np.unique(scores, return_inverse=True)
-    positive, negative = np.bincount(places, positive), np.bincount(places, negative)
-    pairs = positive.sum() * negative.sum()
-    return float(positive @ (np.cumsum(negative) - negative / 2) / pairs) if pairs else 0.5
-
-
-def _areas_by_rank(values: np.ndarray, classes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The AUC of each class, whichever direction the numbers have: Mann and Whitney's statistic."""
-    sums = np.bincount(classes, _ranks(values), minlength=len(sizes))
-    areas = (sums - sizes * sizes / 2) / np.maximum(sizes * (sizes.sum() - sizes), 1)
-    return np.maximum(areas, 1 - areas)
 
 
 def _errors_avoided(fitted: np.ndarray, truth: np.ndarray) -> float:

@@ -42,6 +42,15 @@ def move(source: str, target: str) -> None:
             store_of(target).rename(source, target)
 
 
+def move_folder(source: str, target: str) -> None:
+    """Gives a folder its final name: one rename on local disk; in a bucket, a copy and a deletion of each object."""
+    if is_local(source):
+        move(source, target)
+    else:
+        copy(source, target)
+        remove(source)
+
+
 def upload(local: str, target: str) -> None:
     """Copies a local file to a path of either kind, in one put on GCS."""
     with wrap_errors(target):

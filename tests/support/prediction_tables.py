@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainer.evaluation.predictions import Collector, Predictions, Target
+from trainer.evaluation.predictions import Collector, Predictions, PredictionTarget
 
 
 def of_classes(names: Sequence[str], labels, probabilities) -> Predictions:
     """Of classes, of which the most probable one is predicted."""
-    collector = Collector(Target(tuple(names)))
+    collector = Collector(PredictionTarget(tuple(names)))
     if len(labels):
         scores = np.array(probabilities, np.float32)
         collector.add({"labels": np.array(labels), "probabilities": scores, "class_id": scores.argmax(axis=1)})

@@ -26,7 +26,7 @@ from schemas.spec.forms import Ids, Input
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
-from trainer.evaluation.predictions import Collector, Predictions, Target
+from trainer.evaluation.predictions import Collector, Predictions, PredictionTarget
 from trainer.evaluation.slices import MOST_VALUES, Part, Slicing, hashed, of_ids, of_numbers, parts_of, taken
 from trainer.evaluation.watch import target_of
 from trainer.export.receivers import raw_example_spec, record_columns, weight_name
@@ -226,7 +226,7 @@ def importance(
     predict: Callable[[Callable[[], tf.data.Dataset]], Any],
     batch: tf.data.Dataset,
     groups: Sequence[tuple[Part, ...]],
-    target: Target,
+    target: PredictionTarget,
 ) -> list[dict[str, Any]]:
     """The importance of features, the highest first.
 

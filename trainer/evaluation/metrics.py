@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from trainer.evaluation.predictions import Predictions, Target
+from trainer.evaluation.predictions import Predictions, PredictionTarget
 from trainer.evaluation.ranking import quotient
 
 CALIBRATION_BINS = 10
@@ -201,7 +201,7 @@ OF_VALUES = {
 _OF_TWO = {"auc", "auc_precision_recall", "precision", "recall", "label/mean", "prediction/mean"}
 
 
-def _evaluated(target: Target) -> dict[str, str]:
+def _evaluated(target: PredictionTarget) -> dict[str, str]:
     if not target.names:
         return OF_VALUES
     left_out = set() if target.binary else {*_OF_TWO}
@@ -217,7 +217,7 @@ def metric_names(classes: Sequence[str] | None, class_weights: Sequence[float] =
       classes: by id; None for a number.
       class_weights: those of the training.
     """
-    return (*_evaluated(Target(tuple(classes or ()), class_weights=tuple(class_weights))), "loss")
+    return (*_evaluated(PredictionTarget(tuple(classes or ()), class_weights=tuple(class_weights))), "loss")
 
 
 def evaluation_metrics(p: Predictions) -> dict[str, float]:
@@ -229,7 +229,7 @@ def evaluation_metrics(p: Predictions) -> dict[str, float]:
     return {name: measure(metric, p) if usable else math.nan for name, metric in _evaluated(p.target).items()}
 
 
-def report_metrics(target: Target) -> list[str]:
+def report_metrics(target: PredictionTarget) -> list[str]:
     """The names of the metrics in a report, in the order in which they are read."""
     if not target.names:
         return [*VALUE_METRICS, "mean_residual", "error_of_always_the_mean", "median_absolute_error"]

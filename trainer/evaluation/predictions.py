@@ -23,7 +23,7 @@ MOST_CLASSES = 1000  # with more, none are kept
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class PredictionTarget:
     """What is predicted: a class, or, without names of classes, a number.
 
     Attributes:
@@ -63,14 +63,19 @@ class Predictions:
     predicted: np.ndarray
     score: np.ndarray
     loss: np.ndarray
-    target: Target = Target()
+    target: PredictionTarget = PredictionTarget()
     brier: np.ndarray | None = None
     among_five: np.ndarray | None = None
     probabilities: np.ndarray | None = None
 
     @classmethod
     def of_classes(
-        cls, target: Target, label: np.ndarray, probabilities: np.ndarray, predicted: np.ndarray, weight: np.ndarray
+        cls,
+        target: PredictionTarget,
+        label: np.ndarray,
+        probabilities: np.ndarray,
+        predicted: np.ndarray,
+        weight: np.ndarray,
     ) -> Predictions:
         """From probabilities `[rows, classes]`."""
         rows = np.arange(len(label))
@@ -95,7 +100,7 @@ class Predictions:
             return cls(label, weight, values, values, np.where(usable, (values - label) ** 2, np.nan))
 
     @classmethod
-    def of_batch(cls, target: Target, batch: Mapping[str, np.ndarray]) -> Predictions:
+    def of_batch(cls, target: PredictionTarget, batch: Mapping[str, np.ndarray]) -> Predictions:
         """From `labels`, the predictions as `trainer.export.outputs` names them, and `weights` if there are any."""
         labels = batch["labels"].reshape(-1)
         weights = batch.get("weights")
@@ -106,7 +111,7 @@ class Predictions:
         return cls.of_classes(target, labels.astype(np.int64), batch[PROBABILITIES], predicted, weight)
 
     @classmethod
-    def joined(cls, target: Target, parts: Sequence[Predictions]) -> Predictions:
+    def joined(cls, target: PredictionTarget, parts: Sequence[Predictions]) -> Predictions:
         """The rows of all parts, one after another."""
         if not parts:
             return cls.of_batch(target, _nothing(target))
@@ -189,7 +194,7 @@ class Predictions:
         storage.write_bytes(path, sink.getvalue().to_pybytes())
 
 
-def _nothing(target: Target) -> dict[str, np.ndarray]:
+def _nothing(target: PredictionTarget) -> dict[str, np.ndarray]:
     """A batch without rows."""
     ids = np.zeros(0, np.int64)
     probabilities = np.zeros((0, len(target.names)), np.float32)
@@ -204,7 +209,7 @@ class Collector:
       probability_bytes: the memory for the probabilities of all classes; those of the first rows are kept.
     """
 
-    def __init__(self, target: Target, *, probability_bytes: int = PROBABILITY_BYTES) -> None:
+    def __init__(self, target: PredictionTarget, *, probability_bytes: int = PROBABILITY_BYTES) -> None:
         self.target = target
         self._parts: list[Predictions] = []
         self._left = probability_bytes if len(target.names) <= MOST_CLASSES else 0

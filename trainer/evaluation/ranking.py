@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from schemas.profile.roc import roc_area
+
 POINTS = 200  # of a curve that is stored or drawn
 TABLE = tuple(round(0.05 * i, 2) for i in range(1, 20))  # the thresholds that a table lists
 
@@ -44,9 +46,8 @@ class Ranking:
         return taken / (taken + self.negatives.cumsum()), taken / self.positives.sum()
 
     def auc(self) -> float:
-        """The area under the ROC curve, by trapezoids: equal scores count half (scikit-learn's `roc_auc_score`)."""
-        false, true = self.roc()
-        return float(np.sum(np.diff(false) * (true[1:] + true[:-1])) / 2)
+        """The area under the ROC curve; equal scores count half (scikit-learn's `roc_auc_score`)."""
+        return roc_area(self.scores, self.positives, self.negatives)
 
     def average_precision(self) -> float:
         """The area under the precision-recall curve, by steps (scikit-learn's `average_precision_score`)."""

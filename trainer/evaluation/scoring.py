@@ -25,7 +25,7 @@ from schemas.spec import images as keys
 from schemas.spec.images import SAMENESS, ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import raw_columns
-from trainer.evaluation.predictions import Predictions, Target
+from trainer.evaluation.predictions import Predictions, PredictionTarget
 from trainer.evaluation.slices import Slice, slices_of
 
 BATCH = 4096
@@ -33,7 +33,7 @@ MOST_ROWS = 1 << 20  # that are scored: of more, a random sample
 
 
 @dataclasses.dataclass(frozen=True)
-class RawBatch:
+class EvalBatch:
     """Raw rows of a split, or images.
 
     Attributes:
@@ -63,11 +63,11 @@ class EvalRows:
     dataset: OpenDataset
     split: str
     expected: int | None
-    source: Callable[[EvalRows], Iterator[RawBatch]]
+    source: Callable[[EvalRows], Iterator[EvalBatch]]
     read: int = 0
     notes: list[str] = dataclasses.field(default_factory=list)
 
-    def batches(self) -> Iterator[RawBatch]:
+    def batches(self) -> Iterator[EvalBatch]:
         """Reads all rows.
 
         Raises:
@@ -78,7 +78,7 @@ class EvalRows:
             yield batch
 
 
-def _row_batches(files: Sequence[tuple[str, int | None]], rows: EvalRows) -> Iterator[RawBatch]:
+def _row_batches(files: Sequence[tuple[str, int | None]], rows: EvalRows) -> Iterator[EvalBatch]:
     """Reads files of rows, each with how many of its records are in the split."""
     dataset, split, total = rows.dataset, rows.split, rows.expected or 0
     columns = raw_columns(dataset.schema)
@@ -96,7 +96,7 @@ def _row_batches(files: Sequence[tuple[str, int | None]], rows: EvalRows) -> Ite
                 values = {c.name: dense(batch.column(c.name), c) for c in columns}
                 labels = values.pop(label).reshape(-1)
                 weights = values.pop(weight.name).astype(np.float64) if weight else np.ones(len(labels))
-                yield RawBatch(values, labels, weights)
+                yield EvalBatch(values, labels, weights)
         if expected is not None and count < expected:
             raise MillraceError(
                 f"{path}: holds {count:,} rows of the split {split!r}, but {dataset.path} was written "
@@ -182,7 +182,7 @@ def _there(path: str, dataset: OpenDataset) -> str:
     return path
 
 
-def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows) -> Iterator[RawBatch]:
+def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows) -> Iterator[EvalBatch]:
     """Reads image files, or pairs of them; `paths` are by the names in the records."""
     examples = _examples(rows.dataset, schema, rows.split, paths)
     present_examples = [
@@ -210,7 +210,7 @@ def _image_batches(schema: ImageSchema, paths: Mapping[str, str], rows: EvalRows
             image: _objects([storage.read_bytes(paths[i]) for paths in files])
             for i, image in enumerate(schema.image_names)
         }
-        yield RawBatch(columns, _objects(texts), np.ones(len(texts)))
+        yield EvalBatch(columns, _objects(texts), np.ones(len(texts)))
 
 
 def _objects(values: Sequence[bytes]) -> np.ndarray:
@@ -243,7 +243,7 @@ def _examples(
 
 
 @dataclasses.dataclass(frozen=True)
-class Export:
+class ScoredExport:
     """An export to be scored: its path, schema, class names by id, and the model."""
 
     path: str
@@ -269,7 +269,7 @@ class Scored:
     classes: tuple[str, ...]
 
 
-def check_inputs(export: Export, rows: AnySchema) -> None:
+def check_inputs(export: ScoredExport, rows: AnySchema) -> None:
     """Raises UsageError where an export takes a column that these rows do not have, or of another form."""
     row_columns = {column.name: column for column in inputs_of(rows)}
     for column in inputs_of(export.schema):
@@ -283,7 +283,7 @@ def check_inputs(export: Export, rows: AnySchema) -> None:
             )
 
 
-def score(exports: Sequence[Export], rows: EvalRows, slices: Sequence[str] = ()) -> Scored:
+def score(exports: Sequence[ScoredExport], rows: EvalRows, slices: Sequence[str] = ()) -> Scored:
     """Runs all exports on all rows.
 
     Raises:
@@ -306,7 +306,7 @@ def score(exports: Sequence[Export], rows: EvalRows, slices: Sequence[str] = ())
             values[name].append(batch.columns[name])
     slicings = ((name, np.concatenate(batches)) for name, batches in values.items() if batches)
     return Scored(
-        tuple(Predictions.joined(Target(classes), part) for part in parts),
+        tuple(Predictions.joined(PredictionTarget(classes), part) for part in parts),
         tuple(np.concatenate(part) if part else np.zeros(0, bool) for part in answered),
         tuple(part for name, column in slicings for part in slices_of(rows.dataset.schema, name, column)),
         classes,
@@ -314,7 +314,7 @@ def score(exports: Sequence[Export], rows: EvalRows, slices: Sequence[str] = ())
 
 
 def _of_classes(
-    export: Export, classes: Sequence[str], batch: RawBatch, outputs: Mapping[str, np.ndarray]
+    export: ScoredExport, classes: Sequence[str], batch: EvalBatch, outputs: Mapping[str, np.ndarray]
 ) -> Predictions:
     """Predictions with ids among the classes of all exports, since each export numbers its own."""
     rows, unknown = len(batch.labels), len(classes)  # the last id: of a label that no export knows
@@ -325,10 +325,10 @@ def _of_classes(
     predicted = np.where(predicted >= 0, own[predicted], unknown)
     probabilities = np.zeros((rows, unknown + 1), np.float64)
     probabilities[:, own] = np.nan_to_num(outputs[PROBABILITIES])
-    table = Predictions.of_classes(Target(tuple(classes)), label, probabilities, predicted, batch.weights)
+    table = Predictions.of_classes(PredictionTarget(tuple(classes)), label, probabilities, predicted, batch.weights)
     return dataclasses.replace(table, probabilities=None)
 
 
-def _of_values(batch: RawBatch, outputs: Mapping[str, np.ndarray]) -> Predictions:
+def _of_values(batch: EvalBatch, outputs: Mapping[str, np.ndarray]) -> Predictions:
     value = outputs[VALUE].reshape(-1).astype(np.float64)
     return Predictions.of_values(batch.labels.astype(np.float64), value, batch.weights)

@@ -16,15 +16,19 @@ from schemas.dataset import OpenDataset
 from schemas.exports.model import CLASS_ID, PROBABILITIES, VALUE
 from trainer.data.labels import positive_class
 from trainer.evaluation.metrics import evaluation_metrics
-from trainer.evaluation.predictions import Collector, Predictions, Target
+from trainer.evaluation.predictions import Collector, Predictions, PredictionTarget
 from trainer.export.outputs import classes_of
 from trainer.export.receivers import weight_name
 
 
-def target_of(dataset: OpenDataset, class_weights: Sequence[float] = ()) -> Target:
+def target_of(dataset: OpenDataset, class_weights: Sequence[float] = ()) -> PredictionTarget:
     """What a dataset's models predict."""
     names = classes_of(dataset)
-    return Target(tuple(names), positive_class(dataset, names), tuple(class_weights)) if names else Target()
+    return (
+        PredictionTarget(tuple(names), positive_class(dataset, names), tuple(class_weights))
+        if names
+        else PredictionTarget()
+    )
 
 
 class Watch:
@@ -44,7 +48,7 @@ class Watch:
         self.last: Predictions | None = None
 
     @functools.cached_property
-    def target(self) -> Target:
+    def target(self) -> PredictionTarget:
         """What is predicted."""
         return target_of(self.dataset, self.class_weights)
 

@@ -77,7 +77,7 @@ class CheckedExport:
             else:
                 written = self._write_checked(estimator, temporary, export_path, checkpoint_path)
             final = os.path.join(export_path, str(_next_number(export_path)))
-            tf.io.gfile.rename(written, final)
+            folders.move_folder(written, final)
             self._last, self._exported = (original, final), estimator
             return final
         finally:
@@ -103,7 +103,7 @@ class CheckedExport:
             self._check(written, estimator, checkpoint_path)
         except SkewError as error:
             rejected = os.path.join(export_path, "rejected")
-            tf.io.gfile.rename(written, rejected)
+            folders.move_folder(written, rejected)
             raise SkewError(f"{error} The export was rejected; inspect it in {rejected}.") from error
         return written
 
@@ -152,7 +152,7 @@ def copy_with_variables(export_dir: str, copy: str, checkpoint_path: str) -> Non
     """
     folders.copy(export_dir, copy, exclude="variables")
     folders.remove(os.path.join(copy, EXTRA))
-    tf.io.gfile.makedirs(os.path.join(copy, "variables"))
+    folders.make(os.path.join(copy, "variables"))
     names = sorted(tf.train.load_checkpoint(_variables(export_dir)).get_variable_to_shape_map())
     checkpoint = tf.train.load_checkpoint(checkpoint_path)
     with tf.init_scope():
@@ -215,7 +215,7 @@ class Exports:
             return False
         step, folder = int(metrics["global_step"]), f"{_KEPT}{secrets.token_hex(4)}"
         best = Kept(metric=metric.name, value=value, global_step=step, folder=folder)
-        tf.io.gfile.makedirs(os.path.join(self._best, folder))
+        folders.make(os.path.join(self._best, folder))
         for path in tf.io.gfile.glob([f"{checkpoint}.index", f"{checkpoint}.data-*"]):
             tf.io.gfile.copy(path, os.path.join(self._best, f"{best.checkpoint}{path[len(checkpoint) :]}"))
         storage.write_bytes(os.path.join(self._best, KEPT_JSON), best.model_dump_json(indent=1).encode() + b"\n")
@@ -297,7 +297,7 @@ def prune(export_path: str, *, keep: int) -> None:
     """Removes all but the `keep` newest exports. Renames each first, so that no server sees an incomplete version."""
     for name in numbered(export_path)[:-keep]:
         temporary = _temporary_folder(export_path)
-        tf.io.gfile.rename(os.path.join(export_path, name), temporary)
+        folders.move_folder(os.path.join(export_path, name), temporary)
         folders.remove(temporary)
 
 

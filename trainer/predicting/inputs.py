@@ -39,7 +39,7 @@ from schemas.rejects import Reject
 from schemas.rows import RowFile
 from schemas.spec.images import ImageSchema
 from schemas.spec.table import Schema
-from trainer.predicting.options import Outcome, PredictOptions
+from trainer.predicting.options import PredictedPart, PredictOptions
 
 ROWS = 4096  # in a batch, by default
 LATE_AT_ONCE = 10_000  # rejects whose raw bytes are read together: a stream is read from its beginning each time
@@ -47,7 +47,7 @@ LATE_AT_ONCE = 10_000  # rejects whose raw bytes are read together: a stream is 
 
 def open_rows(
     options: PredictOptions, paths: Sequence[str], schema: Schema, notes: Notes
-) -> Callable[[ServedModel], Iterator[Outcome]]:
+) -> Callable[[ServedModel], Iterator[PredictedPart]]:
     """Opens files of rows for prediction, and checks all of them against the schema.
 
     Returns:
@@ -62,16 +62,16 @@ def open_rows(
     storage.print_notes([f"note: {note}" for note in ignored_note(files)])
     batch_size = options.batch_size or ROWS
 
-    def outcomes(model: ServedModel) -> Iterator[Outcome]:
+    def outcomes(model: ServedModel) -> Iterator[PredictedPart]:
         known_values = KnownValues(options.export, schema)
         predict = RowPredictor(model, schema, notes.classes, known_values=known_values)
         late: list[Reject] = []
         late_file: RowFile | None = None
         begun = False  # whether the file has its header
 
-        def read_again() -> Iterator[Outcome]:
+        def read_again() -> Iterator[PredictedPart]:
             if late and late_file is not None:
-                yield Outcome(0, 0, "", with_raw_bytes(late, [late_file], schema))
+                yield PredictedPart(0, 0, "", with_raw_bytes(late, [late_file], schema))
                 late.clear()
 
         for rows, predicted in prefetch(_predicted(prefetch(read_batches(files, schema, batch_size)), predict)):
@@ -85,7 +85,9 @@ def open_rows(
                 text, answered = _encoded(predictions, notes.classes, as_csv=options.as_csv), predictions.num_rows
                 if options.as_csv and not begun:
                     text, begun = header(predictions.schema, notes.classes) + text, True
-            yield Outcome(rows.read, answered, text.decode(), rows.rejects, done=rows.done, unknown=predicted.unknown)
+            yield PredictedPart(
+                rows.read, answered, text.decode(), rows.rejects, done=rows.done, unknown=predicted.unknown
+            )
         yield from read_again()
 
     return outcomes
@@ -109,7 +111,7 @@ TOP = 5
 
 def open_images(
     options: PredictOptions, paths: Sequence[str], schema: ImageSchema, notes: Notes
-) -> Callable[[ServedModel], Iterator[Outcome]]:
+) -> Callable[[ServedModel], Iterator[PredictedPart]]:
     """Opens images, or CSV files of pairs of images, for prediction.
 
     Returns:
@@ -121,7 +123,7 @@ def open_images(
     listed = list_items(schema, paths, options.root)
     batch_size = options.batch_size or IMAGES
 
-    def outcomes(model: ServedModel) -> Iterator[Outcome]:
+    def outcomes(model: ServedModel) -> Iterator[PredictedPart]:
         read = functools.partial(read_item, images=schema.images)
         with ThreadPoolExecutor(READERS) as pool:
             everything = map_in_order(pool, read, listed.items, max_pending=2 * READERS)
@@ -143,7 +145,7 @@ def open_images(
                     for place, read in enumerate(batch)
                 ]
                 done += len(batch)
-                yield Outcome(
+                yield PredictedPart(
                     read=len(batch),
                     predicted=len(lines),
                     lines=written,
@@ -166,14 +168,14 @@ def _columns(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes: Se
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class ImageLine:
     """One prediction as a JSON line, and as text."""
 
     json: str
     text: str
 
 
-def encode_lines(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes: Sequence[str]) -> list[Line]:
+def encode_lines(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes: Sequence[str]) -> list[ImageLine]:
     """Formats one line per item: its source, its class, and up to five most probable classes in order.
 
     Args:
@@ -194,5 +196,5 @@ def encode_lines(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes
             entry |= {"line": item.place, **dict(zip(item.files, map(plain, item.names), strict=True))}
         entry |= {"class": classes[int(class_id)], "top_5": top}
         text = ", ".join(f"{name} {'?' if value is None else f'{value:.4f}'}" for name, value in top.items())
-        lines.append(Line(f"{json.dumps(entry, ensure_ascii=False)}\n", f"{item.shown}: {text}\n"))
+        lines.append(ImageLine(f"{json.dumps(entry, ensure_ascii=False)}\n", f"{item.shown}: {text}\n"))
     return lines

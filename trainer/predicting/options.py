@@ -131,7 +131,7 @@ class PredictOptions(ExportOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class PredictedPart:
     """The result for a part of the input: read = predicted + rejects.
 
     `lines` are those of the file; `shown` is the same as text, if it is to be printed. `done` is about the share of the
@@ -149,7 +149,7 @@ class Outcome:
 
 
 @dataclasses.dataclass
-class Summary:
+class PredictionCounts:
     """The counts for the complete input: read = predicted + rejected, in `unit`."""
 
     unit: str = "rows"
@@ -167,7 +167,7 @@ class Summary:
         """How many are read and predicted per second."""
         return self.read / self.seconds if self.seconds else 0.0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: PredictedPart) -> None:
         """Adds a part of the input."""
         self.read += outcome.read
         self.predicted += outcome.predicted

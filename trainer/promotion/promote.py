@@ -159,7 +159,7 @@ def _scored(
     decision: Decision, options: PromoteOptions, dataset: OpenDataset, rules: PromoteRules, say: Say
 ) -> tuple[Judgement, EvalRows]:
     """The judgement of the export beside the one in service, and the rows that both were scored on."""
-    from trainer.evaluation.scoring import Export, eval_images, eval_rows, score
+    from trainer.evaluation.scoring import ScoredExport, eval_images, eval_rows, score
 
     split, images = options.split, dataset.image_schema
     rows = (
@@ -180,7 +180,7 @@ def _scored(
             if images is None and isinstance(schema, Schema) and schema.split != dataset.schema.split:
                 rows.notes.append(f"{path} was trained with another split: it may have seen some of these rows")
             model = stack.enter_context(ServedModel(path, trust=options.trust))
-            exports.append(Export(path, schema, notes.classes, model))
+            exports.append(ScoredExport(path, schema, notes.classes, model))
         scored = score(exports, rows, rules.slices)
     metrics = options.metrics or metrics_of(rules, classes=len(scored.classes))
     return judge(scored, rules, tuple(dict.fromkeys((*metrics, *rules.thresholds))), options.margins), rows

@@ -19,7 +19,7 @@ from tests.support.prediction_tables import of_values
 from trainer.evaluation.content import content_of
 from trainer.evaluation.features import groups_of, importance, rows_for
 from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS, evaluation_metrics, measure, standard_error
-from trainer.evaluation.predictions import Collector, Predictions, Target
+from trainer.evaluation.predictions import Collector, Predictions, PredictionTarget
 from trainer.evaluation.ranking import POINTS, rank
 from trainer.evaluation.slices import Part, Slices, of_ids, of_numbers
 from trainer.spec.metrics import BestMetric, best_metric
@@ -40,7 +40,7 @@ def predictions(classes: int, *, weighted: bool = False):
 def collected(labels, probabilities, weights=None, *, probability_bytes=1 << 30, **settings) -> Predictions:
     """The same, in batches of unequal size."""
     names = tuple(f"class {i}" for i in range(probabilities.shape[1]))
-    collector = Collector(Target(names, **settings), probability_bytes=probability_bytes)
+    collector = Collector(PredictionTarget(names, **settings), probability_bytes=probability_bytes)
     batch = {"labels": labels, "probabilities": probabilities, "class_id": probabilities.argmax(axis=1)}
     batch |= {} if weights is None else {"weights": weights}
     for part in np.split(np.arange(len(labels)), [1, 700, 701]):
@@ -212,7 +212,7 @@ def classes(rng: np.random.Generator, rows: int, *, skill: float, labels: np.nda
 
 
 def answers(labels: np.ndarray, probabilities: np.ndarray) -> Predictions:
-    target, weight = Target(("no", "yes")), np.ones(len(labels))
+    target, weight = PredictionTarget(("no", "yes")), np.ones(len(labels))
     return Predictions.of_classes(target, labels, probabilities, probabilities.argmax(axis=1), weight)
 
 
@@ -239,7 +239,9 @@ def test_twenty_rows_on_which_both_agree_are_no_certainty():
 @pytest.mark.parametrize("rows", [0, 1])
 def test_too_few_rows_have_no_standard_error(name, rows):
     labels = np.zeros(rows, np.int64)
-    few = Predictions(labels, np.ones(rows), labels, np.full(rows, 0.5), np.full(rows, 0.7), Target(("no", "yes")))
+    few = Predictions(
+        labels, np.ones(rows), labels, np.full(rows, 0.5), np.full(rows, 0.7), PredictionTarget(("no", "yes"))
+    )
     assert not math.isfinite(standard_error(name, few))
 
 
@@ -340,7 +342,9 @@ def test_importance_is_that_of_the_features_that_are_used():
     groups = groups_of(parts, [*inputs, Ids("ngrams", 4, None, weights="ngrams_tfidf")])
     assert [group[0].name for group in groups] == ["a", "v[0]", "v[1]", "v[2]", "unused", "bag", "ngrams"]
     batch = tf.data.Dataset.from_tensors((features, total(features)))
-    measured = {e["feature"]: e["root_mean_squared_error"] for e in importance(predict, batch, groups, Target())}
+    measured = {
+        e["feature"]: e["root_mean_squared_error"] for e in importance(predict, batch, groups, PredictionTarget())
+    }
     assert next(iter(measured)) == "v[1]"
     assert {name for name, rise in measured.items() if rise > 0.1} == {"v[1]", "a", "bag", "ngrams"}
     assert {measured[name] for name in ("unused", "v[0]", "v[2]")} == {0.0}

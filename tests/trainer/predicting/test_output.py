@@ -16,7 +16,7 @@ from schemas.interrupts import Terminated, interruptible
 from schemas.storage import folders
 from tests.support.processes import InterruptedAndSilent, until
 from trainer import predict
-from trainer.predicting.options import PredictOptions, Summary
+from trainer.predicting.options import PredictionCounts, PredictOptions
 from trainer.predicting.output import TextFile, atomic_output
 
 
@@ -180,7 +180,7 @@ def test_a_signal_leaves_nothing(command, long_csv, tmp_path, number, reason):
 def test_a_dropped_interrupt_ends_it_at_the_next_batch(command, titanic_csv, tmp_path):
     batches = []
 
-    def progress(summary: Summary) -> None:
+    def progress(summary: PredictionCounts) -> None:
         batches.append(summary.read)
         InterruptedAndSilent(signal.SIGTERM)
 

@@ -22,7 +22,7 @@ from schemas.exports.notes import NOTES_FORMAT, Notes, check_files, read_notes, 
 from schemas.spec.forms import PromoteRules
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
-from trainer.evaluation.predictions import Predictions, Target
+from trainer.evaluation.predictions import Predictions, PredictionTarget
 from trainer.evaluation.scoring import Scored
 from trainer.evaluation.slices import Slice
 from trainer.promotion.gate import judge, metrics_of
@@ -37,7 +37,7 @@ def model(right: np.ndarray) -> Predictions:
     label = np.arange(rows) % 2
     score = np.where(label == right, 0.8, 0.2)
     predicted, loss = np.where(right, label, 1 - label), np.where(right, 0.2, 1.6)
-    return Predictions(label, np.ones(rows), predicted, score, loss, Target(("no", "yes")))
+    return Predictions(label, np.ones(rows), predicted, score, loss, PredictionTarget(("no", "yes")))
 
 
 def scored(candidate: np.ndarray, serving: np.ndarray | None, slices: tuple[Slice, ...] = (), answered=None) -> Scored:
