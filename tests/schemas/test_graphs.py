@@ -149,7 +149,7 @@ def registered() -> dict[str, op_def_pb2.OpDef]:
 
 class TestTheList:
     def test_each_op_is_listed_once_and_tensorflow_has_it(self):
-        counts = Counter(name for _, names in GROUPS.values() for name in names.split())
+        counts = Counter(name for names in GROUPS.values() for name in names.split())
         assert [name for name, count in counts.items() if count > 1] == []
         assert (ALLOWED | FILE_INPUTS.keys() | SAVING) - registered().keys() == set()
         assert not ALLOWED & (FILE_INPUTS.keys() | SAVING)
@@ -168,9 +168,7 @@ class TestTheList:
             for field in [*registered()[name].input_arg, *registered()[name].attr]
             if smell.search(field.name)
         }
-        harmless = {("CTCBeamSearchDecoder", "top_paths"), ("TensorSliceDataset", "is_files")}
-        harmless |= {("CudnnRNNBackpropV2", "host_reserved"), ("CudnnRNNBackpropV3", "host_reserved")}
-        assert suspects == harmless
+        assert suspects == {("CudnnRNNBackpropV3", "host_reserved")}
 
 
 def test_the_messages_are_tensorflows():
