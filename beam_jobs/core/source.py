@@ -176,7 +176,6 @@ def list_input(
     Raises:
       UsageError: a path does not exist, or a glob matches no file.
     """
-    duplicates: list[tuple[str, str]] = []
-    listing = storage.list_files(patterns, on_duplicate=lambda *paths: duplicates.append(paths))
+    listing, duplicates = storage.list_files(patterns)
     report([storage.duplicate_note(path_read, path) for path_read, path in duplicates])
     return listing, duplicates

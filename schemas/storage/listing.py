@@ -1,19 +1,20 @@
-"""The files that patterns name, listed in bounded memory, however many they are; and checks of those that are given.
+"""Lists the files that patterns name, in bounded memory, however many they are.
 
 Each file has a key, a hash of its name and path, and files are in the order of their keys. So what is drawn at random
 for a file depends on its own name, and neither on the files beside it nor on where they lie; and the first files are a
-random sample of all. What is more than a budget is sorted through temporary files on local disk.
+random sample of all. SQLite sorts what does not fit in its cache through temporary files on local disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import sqlite3
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from schemas.errors import UsageError, readable
 from schemas.storage.globs import MAGIC, matches
@@ -22,7 +23,11 @@ from schemas.storage.store import FileStat, folder_error
 
 
 def first_lines(lines: Sequence[str]) -> list[str]:
-    """The first five lines, and a count of the rest."""
+    """Returns the first five lines, and a line that counts the rest.
+
+    >>> first_lines([str(number) for number in range(7)])[-2:]
+    ['4', 'and 2 more']
+    """
     return [*lines[:5], *([f"and {len(lines) - 5:,} more"] if len(lines) > 5 else [])]
 
 
@@ -77,9 +82,9 @@ def _absolute(path: str) -> str:
 
 
 def identity(path: str) -> Hashable:
-    """A key that is equal for two paths of one file: device and inode locally, links followed; bucket and name on GCS.
+    """Returns a key that is equal for two paths of one file: its device and inode, links followed; its name on GCS.
 
-    A file that does not exist is identified by its path.
+    The key of a file that does not exist is its path.
 
     Raises:
       UsageError: a folder.
@@ -88,7 +93,7 @@ def identity(path: str) -> Hashable:
 
 
 def duplicate_note(first_path: str, path: str) -> str:
-    """The note about a file that is named more than once."""
+    """Returns the note about a file that is named more than once."""
     if first_path == path:
         return f"{path} is named more than once; it is read once"
     return f"{first_path} and {path} are the same file; it is read once"
@@ -97,12 +102,11 @@ def duplicate_note(first_path: str, path: str) -> str:
 CACHE_KB = 16_000  # of rows in memory; SQLite sorts what is more through temporary files
 
 
-def _database(owner: object, columns: str) -> sqlite3.Connection:
-    """A table `files` in a temporary file, which goes when its owner is collected, or with the process."""
+def _database(columns: str) -> sqlite3.Connection:
+    """A table `files` in a temporary file, which goes when it is closed, or with the process."""
     database = sqlite3.connect("", check_same_thread=False)
     database.execute(f"pragma cache_size = {-CACHE_KB}")
     database.execute(f"create table files ({columns})")
-    weakref.finalize(owner, database.close)
     return database
 
 
@@ -112,7 +116,7 @@ FILE_KEYS = 1 << 63  # keys are less
 
 @dataclasses.dataclass(frozen=True)
 class ListedFile:
-    """A file as it was listed: `version` is empty if it could not be looked at, as for a dangling link."""
+    """A file with its key, path, size and version, which is empty where there is no file, as of a dangling link."""
 
     key: int
     path: str
@@ -120,10 +124,10 @@ class ListedFile:
     version: str
 
     def checked(self) -> ListedFile:
-        """The file, if it could be looked at.
+        """Returns the file with its size and version.
 
         Raises:
-          MillraceError: it could not, and still cannot.
+          MillraceError: it cannot be read.
         """
         if self.version:
             return self
@@ -132,7 +136,7 @@ class ListedFile:
 
 
 def file_key(path: str) -> int:
-    """The key of a file, from 0 to 2^63 - 1: 20 bits of a hash of its name, then 43 bits of a hash of its path.
+    """Returns the key of a file, from 0 to 2^63 - 1: 20 bits of a hash of its name, then 43 bits of a hash of its path.
 
     The name comes first so that files have the same order in whichever folder they lie (see `name_hash`).
     """
@@ -141,7 +145,7 @@ def file_key(path: str) -> int:
 
 
 def name_hash(key: int) -> int:
-    """The part of a key that is the same in whichever folder the file lies."""
+    """Returns the part of a key that is the same in whichever folder the file lies."""
     return key >> PATH_BITS
 
 
@@ -150,7 +154,7 @@ def _hash(text: str) -> int:
 
 
 class Listing(Iterable[ListedFile]):
-    """Files in the order of their keys, which can be gone through repeatedly.
+    """Files in the order of their keys. It can be iterated over repeatedly.
 
     Attributes:
       files: how many there are.
@@ -161,7 +165,8 @@ class Listing(Iterable[ListedFile]):
     def __init__(self, files: Iterable[tuple[str, FileStat | None]]) -> None:
         self.files = self.bytes = 0
         self.unreadable: str | None = None
-        self._files = _database(self, "key, path, size, version")
+        self._files = _database("key, path, size, version")
+        weakref.finalize(self, self._files.close)
         self._files.executemany("insert into files values (?, ?, ?, ?)", map(self._row, files))
 
     def _row(self, file: tuple[str, FileStat | None]) -> tuple[int, bytes, int, str]:
@@ -195,51 +200,36 @@ class Listing(Iterable[ListedFile]):
             yield file
 
 
-def list_files(patterns: Sequence[str], *, on_duplicate: Callable[[str, str], None]) -> Listing:
-    """The files that paths and globs name, each file once, under the path that was given first.
+def list_files(patterns: Sequence[str]) -> tuple[Listing, list[tuple[str, str]]]:
+    """Lists the files that paths and globs name: each file once, under the path that was given first.
 
     Args:
       patterns: paths and globs.
-      on_duplicate: called with (the path that is read, the other path) for each other path of a file.
+
+    Returns:
+      The files; and (the path that is read, the other path) for each other path of one of them.
 
     Raises:
-      UsageError: a path or its bucket does not exist, a glob matches no file, or there is no pattern.
+      UsageError: a path or its bucket does not exist or is a folder, a glob matches no file, or there is no pattern.
     """
-    return Listing(_Matches(patterns).files(lambda _, other, first: on_duplicate(first, other)))
-
-
-class _Matches:
-    """All paths that patterns match, each with a digest of what identifies its file.
-
-    Raises:
-      UsageError: see `list_files`.
-    """
-
-    def __init__(self, patterns: Sequence[str]) -> None:
-        if not patterns:
-            raise UsageError("no input: give at least one file or glob pattern")
-        self._paths = _database(self, "digest, number, path, size, version")
+    if not patterns:
+        raise UsageError("no input: give at least one file or glob pattern")
+    duplicates: dict[tuple[str, str], None] = {}
+    database = _database("digest, number, path, size, version")
+    with contextlib.closing(database):
         for number, pattern in enumerate(patterns):
-            rows = _scanned(number, pattern)
             with wrap_listing(pattern):
-                count = self._paths.executemany("insert into files values (?, ?, ?, ?, ?)", rows).rowcount
+                count = database.executemany(
+                    "insert into files values (?, ?, ?, ?, ?)", _rows(number, pattern)
+                ).rowcount
             if count < 1:
                 raise _nothing_matches(pattern)
-
-    def files(self, on_duplicate: Callable[[int, str, str], object]) -> Iterator[tuple[str, FileStat | None]]:
-        """The first path of each file; calls `on_duplicate` once for each other path: its pattern, it, the first."""
-        last, first, duplicates = b"", "", set[str]()
-        for digest, number, name, size, version in self._paths.execute("select * from files order by 1, 2, 3"):
-            path = os.fsdecode(name)
-            if digest != last:
-                last, first, duplicates = digest, path, set()
-                yield path, FileStat(size, version) if version else None
-            elif path not in duplicates:
-                duplicates.add(path)
-                on_duplicate(number, path, first)
+        rows = database.execute("select digest, path, size, version from files order by digest, number, path")
+        return Listing(_first_paths(rows, duplicates)), list(duplicates)
 
 
-def _scanned(number: int, pattern: str) -> Iterator[tuple[bytes, int, bytes, int, str]]:
+def _rows(number: int, pattern: str) -> Iterator[tuple[bytes, int, bytes, int, str]]:
+    """The paths that a pattern matches, each after a digest of what identifies its file."""
     check_scheme(pattern)
     for path, file_stat, identity in store_of(pattern).scan(pattern):
         digest = hashlib.blake2b(repr(identity).encode("utf-8", "surrogateescape"), digest_size=16).digest()
@@ -247,13 +237,25 @@ def _scanned(number: int, pattern: str) -> Iterator[tuple[bytes, int, bytes, int
         yield digest, number, os.fsencode(path), size, version
 
 
+def _first_paths(
+    rows: Iterable[tuple[bytes, bytes, int, str]], duplicates: dict[tuple[str, str], None]
+) -> Iterator[tuple[str, FileStat | None]]:
+    """Yields the first path of each digest, and adds the digest's other paths to `duplicates`."""
+    last_digest, first = b"", ""
+    for digest, path, size, version in rows:
+        if digest == last_digest:
+            duplicates[first, os.fsdecode(path)] = None
+            continue
+        last_digest, first = digest, os.fsdecode(path)
+        yield first, FileStat(size, version) if version else None
+
+
 def _nothing_matches(pattern: str) -> UsageError:
     """The error about a path or a pattern that names no file."""
     if not MAGIC & set(pattern):
         with wrap_listing(pattern):
-            return (
-                folder_error(pattern) if store_of(pattern).exists(pattern) else UsageError(f"{pattern}: no such file")
-            )
+            is_there = store_of(pattern).exists(pattern)
+        return folder_error(pattern) if is_there else UsageError(f"{pattern}: no such file")
     deeper = f"{pattern.rstrip('/')}/*"
     inside = next(iter(store_of(deeper).scan(deeper)), None) is not None
     hint = f", but folders with files do; did you mean {deeper!r}?" if inside else ""
@@ -261,15 +263,11 @@ def _nothing_matches(pattern: str) -> UsageError:
 
 
 def expand(patterns: Sequence[str]) -> list[str]:
-    """The same files as `list_files`, by their paths alone, sorted. Notes files that are named more than once.
-
-    Args:
-      patterns: paths and globs.
+    """Returns the paths of the files that `list_files` lists, sorted. Prints a note for each other path of a file.
 
     Raises:
-      UsageError: a path or its bucket does not exist or is a folder, a glob matches no file, or there is no pattern.
+      UsageError: as `list_files`.
     """
-    twice: list[tuple[int, str, str]] = []
-    paths = sorted(path for path, _ in _Matches(patterns).files(lambda *names: twice.append(names)))
-    print_notes([duplicate_note(first, other) for _, other, first in sorted(twice)])
-    return paths
+    listing, duplicates = list_files(patterns)
+    print_notes([duplicate_note(*paths) for paths in sorted(duplicates)])
+    return sorted(file.path for file in listing)

@@ -160,7 +160,7 @@ def test_objects_of_a_bucket(bucket: str, capsys: pytest.CaptureFixture[str]) ->
     storage.write_bytes(f"{bucket}/./x.csv", b"")  # another object: names are no paths there
     patterns = [f"{bucket}/{name}" for name in ("x.csv", "*.csv", "./x.csv", "./*.csv")]
     assert storage.expand(patterns) == [f"{bucket}/./x.csv", f"{bucket}/x.csv"]
-    messages = [f"{path} is named more than once; it is read once" for path in (f"{bucket}/x.csv", f"{bucket}/./x.csv")]
+    messages = [f"{path} is named more than once; it is read once" for path in (f"{bucket}/./x.csv", f"{bucket}/x.csv")]
     assert capsys.readouterr().err.splitlines() == messages
 
 

@@ -160,8 +160,7 @@ LISTED = ["a.csv", "b.csv", ".hidden.csv", "x/a.csv", "x/y/a.csv", "x/.y/a.csv",
 
 
 def listed(*patterns: str) -> tuple[Listing, list[tuple[str, str]]]:
-    duplicates: list[tuple[str, str]] = []
-    return list_files(patterns, on_duplicate=lambda *paths: duplicates.append(paths)), duplicates
+    return list_files(patterns)
 
 
 class TestListFiles:
@@ -239,9 +238,9 @@ class Names:
 
 def test_many_names_come_out_once_and_in_order(monkeypatch):
     monkeypatch.setattr("schemas.storage.listing.CACHE_KB", 100)
-    store, twice = Names(4000), []
+    store = Names(4000)
     with mock.patch.dict("schemas.storage.paths._STORES", {"names://": store}):
-        listing = list_files(["names://*"], on_duplicate=lambda *paths: twice.append(paths))
+        listing, twice = list_files(["names://*"])
     assert store.given == 4000
     assert sorted(file.path for file in listing) == [f"names://{i:06d}\udcff" for i in range(0, 4000, 2)]
     assert [file.key for file in listing] == sorted(file_key(file.path) for file in listing)
