@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from schemas.errors import MillraceError, counted, readable
 from schemas.interrupts import Interrupted, how_ended, interruptible
 from schemas.options import only
-from schemas.retries import cut_short_by_ctrl_c
 from schemas.scratch import own_temporary_folder
 from schemas.streams import open_standard_streams, print_result
 
@@ -64,7 +63,7 @@ def run(
     is_closed = open_standard_streams()
     argv = list(sys.argv[1:] if argv is None else argv)
     as_json = wants_json(argv)
-    with cut_short_by_ctrl_c(), own_temporary_folder():
+    with own_temporary_folder():
         try:
             with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), interruptible():
                 report = work(argv, prog)

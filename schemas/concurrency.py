@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import math
 import os
 import sys
@@ -122,12 +123,15 @@ def map_in_order(
 
 
 def in_threads(function: Callable[[A], B], items: Iterable[A], *, threads: int) -> list[B]:
-    """function(item) for each item, in order. The first error is raised; items that were not begun by then are left."""
+    """Returns function(item) for each item, in order; the threads have the caller's context variables.
+
+    The first error is raised; items that were not begun by then are left.
+    """
     items = list(items)
     if min(len(items), threads) < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(threads, len(items))) as pool:
-        pending = [pool.submit(function, item) for item in items]
+        pending = [pool.submit(contextvars.copy_context().run, function, item) for item in items]
         try:
             return [future.result() for future in pending]
         except BaseException:

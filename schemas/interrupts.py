@@ -56,17 +56,21 @@ class _Handler:
 
 
 def _received() -> list[type[KeyboardInterrupt]]:
-    """The signals that the innermost block remembers; empty outside of the main thread, and without a block."""
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            if isinstance(handler := signal.getsignal(number), _Handler):
-                return handler.received
+    """The signals that the innermost block remembers; empty without a block."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if isinstance(handler := signal.getsignal(number), _Handler):
+            return handler.received
     return []
+
+
+def is_interrupted() -> bool:
+    """Whether a signal was received in the block of `interruptible`, for threads that the block waits for."""
+    return bool(_received())
 
 
 def check() -> None:
     """Raises the exception of a signal that was received in the block of `interruptible`, if there was one."""
-    if received := _received():
+    if threading.current_thread() is threading.main_thread() and (received := _received()):
         raise received[-1]
 
 

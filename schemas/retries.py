@@ -1,76 +1,52 @@
-"""How long requests to a store and to Google's services are repeated, and what cuts the repetition short.
+"""How long requests to a bucket and to Google's services are repeated, and what cuts the repetition short.
 
-Each request is repeated for up to RETRY_SECONDS by the `Retry` of Google's own libraries. A command that has failed, or
-that Ctrl-C ends, still has to clean up: then each request is made once, and waited for only a few seconds, so that a
-server that does not answer does not hold the command for minutes.
+The `Retry` of Google's own libraries repeats each request for up to RETRY_SECONDS. A command that has failed, or that a
+signal ends, still has to clean up: then each request is made once, and waited for only a few seconds, so that a server
+that does not answer does not hold the command for minutes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
-import threading
 import time
-import types
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
+
+from schemas.interrupts import is_interrupted
 
 RETRY_SECONDS = 120.0  # how long a request is repeated
 STALL_SECONDS = 60.0  # how long a connection, or the next bytes of an answer, may take
 ENDING_SECONDS = 5.0  # the same, while the command ends
-NOTE_SECONDS = 10.0  # after which a request that is still repeated is mentioned
+NOTE_SECONDS = 10.0  # after which a note says that a request is still repeated
 _LONGEST_DELAY = 1 / 40  # between two tries, as a part of RETRY_SECONDS
 
-# Whether the command ends. It belongs to the process, since threads that wait for a server are to stop, too.
-_ending = threading.Event()
+_CLEANS_UP: ContextVar[bool] = ContextVar("_CLEANS_UP", default=False)
 
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """In the block, by which a failed or interrupted command cleans up, no request is repeated, in any thread."""
-    was_ending = _ending.is_set()
-    _ending.set()
+    """In the block, in which a failed command cleans up, each request is made once."""
+    before = _CLEANS_UP.set(True)
     try:
         yield
     finally:
-        if not was_ending:
-            _ending.clear()
+        _CLEANS_UP.reset(before)
 
 
-@contextlib.contextmanager
-def cut_short_by_ctrl_c() -> Iterator[None]:
-    """From Ctrl-C in the block, which a command is, until its end, no request is repeated."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-
-    def end_requests_first(number: int, frame: types.FrameType | None) -> None:
-        _ending.set()
-        before(number, frame)
-
-    signal.signal(signal.SIGINT, end_requests_first)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        _ending.clear()
+def _is_ending() -> bool:
+    return _CLEANS_UP.get() or is_interrupted()
 
 
-def stall_seconds() -> float:
-    """How many seconds a connection, or the next bytes of an answer, may take now."""
-    return ENDING_SECONDS if _ending.is_set() else STALL_SECONDS
-
-
-def storage_retry(path: str, describe: Callable[[BaseException], str]) -> Callable[[Callable[..., Any]], Any]:
-    """How a request to Google Cloud Storage is repeated after 429, 5xx and broken connections.
+def storage_request(path: str, describe: Callable[[BaseException], str]) -> dict[str, Any]:
+    """Returns the arguments of a request to Google Cloud Storage that repeat it after 429, 5xx and broken connections.
 
     By default, the client repeats only requests that name the generation that they expect. Each of ours may be
     repeated: it reads, writes a complete object, or removes one.
 
     Args:
-      path: what is asked for, to be named in the note that the request is still repeated.
+      path: what the request is about, for the note that it is still repeated.
       describe: describes the failure of a single try.
     """
     from google.cloud.storage.retry import DEFAULT_RETRY
@@ -83,7 +59,7 @@ def storage_retry(path: str, describe: Callable[[BaseException], str]) -> Callab
 
         def after_failure(error: Exception) -> None:
             nonlocal noted
-            if _ending.is_set():
+            if _is_ending():
                 raise error
             seconds = time.monotonic() - begun
             if seconds >= NOTE_SECONDS and not noted:
@@ -97,11 +73,11 @@ def storage_retry(path: str, describe: Callable[[BaseException], str]) -> Callab
 
         return retry(request, on_error=after_failure)
 
-    return repeated
+    return {"retry": repeated, "timeout": ENDING_SECONDS if _is_ending() else STALL_SECONDS}
 
 
-def service_retry(seconds: float) -> dict[str, Any]:
-    """The arguments of a request to a job service of Google, which repeat it while the service is busy or not reached.
+def service_request(seconds: float) -> dict[str, Any]:
+    """Returns the arguments of a request to a job service of Google that repeat it while the service is busy.
 
     Args:
       seconds: until the service must have answered, repeated requests included.

@@ -14,7 +14,7 @@ from typing import Any
 from beam_jobs.engines.remote_job import Unreachable
 from schemas.dataset.holders import JobReference
 from schemas.errors import MillraceError
-from schemas.retries import service_retry
+from schemas.retries import service_request
 from schemas.storage.store import redacted
 
 LONGEST = 300  # characters of the service's own words
@@ -74,14 +74,14 @@ class DataflowJob:
 
     def state(self) -> str:
         with _answers():
-            job = self._client("Jobs").get_job(self._named, **service_retry(ANSWER_SECONDS))
+            job = self._client("Jobs").get_job(self._named, **service_request(ANSWER_SECONDS))
         return str(job.current_state.name).removeprefix("JOB_STATE_")
 
     def counters(self) -> Mapping[str, int]:
         from beam_jobs.core.workers import NAMESPACE
 
         with _answers():
-            metrics = self._client("Metrics").get_job_metrics(self._named, **service_retry(ANSWER_SECONDS)).metrics
+            metrics = self._client("Metrics").get_job_metrics(self._named, **service_request(ANSWER_SECONDS)).metrics
         committed: collections.Counter[str] = collections.Counter()
         tentative: collections.Counter[str] = collections.Counter()
         for metric in metrics:
@@ -101,7 +101,7 @@ class DataflowJob:
 
         update = {"requested_state": dataflow.JobState.JOB_STATE_CANCELLED}
         with _answers():
-            self._client("Jobs").update_job({**self._named, "job": update}, **service_retry(ANSWER_SECONDS))
+            self._client("Jobs").update_job({**self._named, "job": update}, **service_request(ANSWER_SECONDS))
 
     def _error_messages(self) -> list[str]:
         from google.cloud import dataflow
@@ -109,7 +109,7 @@ class DataflowJob:
         least = dataflow.JobMessageImportance.JOB_MESSAGE_ERROR
         request = {**self._named, "minimum_importance": least}
         with _answers():
-            messages = list(self._client("Messages").list_job_messages(request, **service_retry(ANSWER_SECONDS)))
+            messages = list(self._client("Messages").list_job_messages(request, **service_request(ANSWER_SECONDS)))
         return [m.message_text for m in sorted(messages, key=lambda m: m.time) if m.message_importance == least]
 
     @functools.cached_property
@@ -120,7 +120,7 @@ class DataflowJob:
         if job.id:
             return {**place, "job_id": job.id}
         with _answers():
-            listing = self._client("Jobs").list_jobs(place, **service_retry(ANSWER_SECONDS))
+            listing = self._client("Jobs").list_jobs(place, **service_request(ANSWER_SECONDS))
             named = [entry for entry in listing if entry.name == job.name]
         if len(named) != 1:
             raise MillraceError(

@@ -200,22 +200,23 @@ def hold(
             except MillraceError:  # no network, or a full disk: the next heartbeat may succeed
                 continue
 
-    thread = threading.Thread(target=beat, name="lease", daemon=True)
-    thread.start()
+    beats = threading.Thread(target=beat, name="lease", daemon=True)
+    beats.start()
     try:
         yield lease
     except BaseException:
+        done.set()
         with retries.ending():
-            _let_go(lease, done, thread)
+            beats.join(retries.ENDING_SECONDS)
+            _let_go(lease, beats)
         raise
-    _let_go(lease, done, thread)
-
-
-def _let_go(lease: Lease, done: threading.Event, beats: threading.Thread) -> None:
-    """Ends the heartbeats, and removes the lease. It soon becomes stale if it cannot be removed."""
     done.set()
-    with retries.ending():  # a heartbeat that is repeated ends with its next failure
-        beats.join(retries.ENDING_SECONDS)
+    beats.join(retries.RETRY_SECONDS + retries.STALL_SECONDS)  # a heartbeat that is repeated ends by then
+    _let_go(lease, beats)
+
+
+def _let_go(lease: Lease, beats: threading.Thread) -> None:
+    """Removes the lease of this process after its last heartbeat. It soon becomes stale if it cannot be removed."""
     if lease.is_remote:
         return
     try:

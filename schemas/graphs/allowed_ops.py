@@ -12,33 +12,41 @@ from __future__ import annotations
 # What their ops do, and their names.
 GROUPS: dict[str, str] = {
     "structure: pass tensors on, or name the inputs and outputs of a graph; an assertion only fails the run": """
-        Assert Const EnsureShape Identity IdentityN NoOp Placeholder PlaceholderV2 PlaceholderWithDefault
-        PreventGradient Snapshot StopGradient
+        Assert Const EnsureShape FakeParam GuaranteeConst Identity IdentityN NoOp Placeholder PlaceholderV2
+        PlaceholderWithDefault PreventGradient Snapshot StopGradient ToBool
     """,
     "control flow: run functions of the same file, whose ops are checked as well, in this process": """
-        Case DeviceIndex Enter Exit If LoopCond Merge NextIteration PartitionedCall StatefulPartitionedCall
-        StatelessCase StatelessIf StatelessWhile Switch While
+        Case ControlTrigger DeviceIndex Enter Exit For If LoopCond MapDefun Merge NextIteration PartitionedCall
+        StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile Switch SymbolicGradient While
     """,
     "math: arithmetic on tensors in memory": """
-        Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh Atan Atan2 Atanh BatchMatMul BatchMatMulV2
-        BatchMatMulV3 Bincount Bucketize Cast Ceil CheckNumerics ClipByValue Cos Cosh Cumprod Cumsum DenseBincount
-        Digamma Div DivNoNan Equal Erf Erfc EuclideanNorm Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual
-        IsFinite IsInf IsNan L2Loss Less LessEqual Lgamma LinSpace Log Log1p LogicalAnd LogicalNot LogicalOr MatMul Max
-        Maximum Mean Min Minimum Mod Mul MulNoNan Neg NotEqual Pow Prod Range RealDiv Reciprocal Round Rsqrt RsqrtGrad
-        SegmentMax SegmentMean SegmentMin SegmentProd SegmentSum Select SelectV2 Sigmoid SigmoidGrad Sign Sin Sinh Sqrt
-        SqrtGrad Square SquaredDifference Sub Sum Tan Tanh TanhGrad TruncateMod UnsortedSegmentMax UnsortedSegmentMin
-        UnsortedSegmentProd UnsortedSegmentSum Xdivy Xlogy
+        Abs AccumulateNV2 Acos Acosh Add AddN AddV2 All Angle Any ApproximateEqual ArgMax ArgMin Asin Asinh Atan Atan2
+        Atanh BatchMatMul BatchMatMulV2 BatchMatMulV3 Bincount Bucketize Cast Ceil CheckNumerics CheckNumericsV2
+        ClipByValue Complex ComplexAbs Conj Cos Cosh Cross Cumprod Cumsum CumulativeLogsumexp DenseBincount Digamma Div
+        DivNoNan Equal Erf Erfc Erfinv EuclideanNorm Exp Expint Expm1 Floor FloorDiv FloorMod Greater GreaterEqual
+        HistogramFixedWidth Imag Inv InvGrad IsFinite IsInf IsNan L2Loss Less LessEqual Lgamma LinSpace Log Log1p
+        LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean Min Minimum Mod Mul MulNoNan Neg NextAfter NotEqual Pow
+        Prod RaggedBincount Range Real RealDiv Reciprocal ReciprocalGrad Rint Round Rsqrt RsqrtGrad SegmentMax
+        SegmentMaxV2 SegmentMean SegmentMin SegmentMinV2 SegmentProd SegmentProdV2 SegmentSum SegmentSumV2 Select
+        SelectV2 Sigmoid SigmoidGrad Sign Sin Sinh Sqrt SqrtGrad Square SquaredDifference Sub Sum Tan Tanh TanhGrad
+        TruncateDiv TruncateMod UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum Xdivy
+        Xlog1py Xlogy
     """,
-    "bits: arithmetic on the bits of integers": """
-        BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift RightShift
+    "bits and sets: arithmetic on integers and sets in memory": """
+        BitwiseAnd BitwiseOr BitwiseXor DenseToDenseSetOperation DenseToSparseSetOperation Invert LeftShift
+        PopulationCount RightShift SetSize SparseToSparseSetOperation
     """,
     "arrays: cut, join and rearrange tensors in memory": """
-        BatchToSpaceND Bitcast BroadcastArgs BroadcastGradientArgs BroadcastTo ConcatOffset ConcatV2 DepthToSpace
-        DynamicPartition DynamicStitch ExpandDims Fill Gather GatherNd GatherV2 InvertPermutation LowerBound
-        MatrixBandPart MatrixDiagPartV3 MatrixDiagV3 MatrixSetDiagV3 MirrorPad OneHot OnesLike Pack Pad PadV2 Rank
-        Reshape Reverse ReverseSequence ReverseV2 Roll ScatterNd Shape ShapeN Size Slice SpaceToBatchND SpaceToDepth
-        Split SplitV Squeeze StridedSlice StridedSliceGrad TensorScatterAdd TensorScatterUpdate Tile TopK TopKV2
-        Transpose Unique UniqueWithCounts Unpack UpperBound Where ZerosLike
+        BatchToSpace BatchToSpaceND Bitcast BroadcastArgs BroadcastGradientArgs BroadcastTo Concat ConcatOffset ConcatV2
+        ConjugateTranspose DepthToSpace Diag DiagPart DynamicPartition DynamicStitch EditDistance Empty ExpandDims Fill
+        Fingerprint Gather GatherNd GatherV2 InvertPermutation ListDiff LowerBound MatrixBandPart MatrixDiag
+        MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2 MatrixDiagV3 MatrixSetDiag MatrixSetDiagV2
+        MatrixSetDiagV3 MirrorPad MirrorPadGrad NthElement OneHot OnesLike Pack Pad PadV2 ParallelDynamicStitch Rank
+        Reshape Reverse ReverseSequence ReverseV2 Roll ScatterNd ScatterNdNonAliasingAdd Shape ShapeN Size Slice
+        SpaceToBatch SpaceToBatchND SpaceToDepth Split SplitV Squeeze StridedSlice StridedSliceGrad TensorScatterAdd
+        TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate TensorStridedSliceUpdate Tile TileGrad
+        TopK TopKV2 Transpose Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 Unpack UnravelIndex UpperBound Where
+        ZerosLike
     """,
     "lists of tensors: arrays and lists of tensors in memory, optional values, an iterator that is fed": """
         EmptyTensorList IteratorGetNext OptionalFromValue OptionalGetValue OptionalNone TensorArrayCloseV3
@@ -47,21 +55,24 @@ GROUPS: dict[str, str] = {
         TensorListGetItem TensorListLength TensorListPopBack TensorListPushBack TensorListReserve TensorListResize
         TensorListSetItem TensorListStack
     """,
-    "strings: work on strings in memory; ShardedFilename only puts a name together": """
-        AsString DecodeBase64 EncodeBase64 ReduceJoin RegexFullMatch RegexReplace ShardedFilename StaticRegexFullMatch
-        StaticRegexReplace StringFormat StringJoin StringLength StringLower StringNGrams StringSplit StringSplitV2
-        StringStrip StringToHashBucketFast StringToHashBucketStrong StringToNumber StringUpper Substr
-        UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode
+    "strings: work on strings in memory; ShardedFilename and ShardedFilespec only put a name together": """
+        AsString DecodeBase64 EncodeBase64 ReduceJoin RegexFullMatch RegexReplace ShardedFilename ShardedFilespec
+        StaticRegexFullMatch StaticRegexReplace StringFormat StringJoin StringLength StringLower StringNGrams
+        StringSplit StringSplitV2 StringStrip StringToHashBucket StringToHashBucketFast StringToHashBucketStrong
+        StringToNumber StringUpper Substr UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeScript
+        UnicodeTranscode UnsortedSegmentJoin
     """,
     "parsing: decode bytes that are in memory (DecodeProtoV2 can read a descriptor from a file)": """
-        DecodePaddedRaw DecodeRaw ParseExample ParseExampleV2 ParseSequenceExampleV2 ParseSingleExample ParseTensor
+        DecodeCSV DecodeCompressed DecodeJSONExample DecodePaddedRaw DecodeRaw ParseExample ParseExampleV2
+        ParseSequenceExample ParseSequenceExampleV2 ParseSingleExample ParseSingleSequenceExample ParseTensor
         SerializeTensor
     """,
     "summaries: make the bytes of a summary; those that write it to a file are not among them": """
         HistogramSummary ImageSummary MergeSummary ScalarSummary TensorSummary TensorSummaryV2
     """,
     "ragged: work on ragged tensors in memory": """
-        RaggedGather RaggedRange RaggedTensorFromVariant RaggedTensorToSparse RaggedTensorToTensor RaggedTensorToVariant
+        RaggedCountSparseOutput RaggedCross RaggedFillEmptyRows RaggedFillEmptyRowsGrad RaggedGather RaggedRange
+        RaggedTensorFromVariant RaggedTensorToSparse RaggedTensorToTensor RaggedTensorToVariant
         RaggedTensorToVariantGradient
     """,
     "sparse: work on sparse tensors in memory": """

@@ -112,7 +112,7 @@ class GcsStore:
         blob = _existing(path)
         check_version(path, version, str(blob.generation))
         condition = {"if_generation_match": blob.generation}
-        opened = blob.open("rb", chunk_size=CHUNK, raw_download=True, **condition, **_patience(path))
+        opened = blob.open("rb", chunk_size=CHUNK, raw_download=True, **condition, **_repeated(path))
         return cast(BinaryIO, _Object(opened, int(blob.size)))
 
     def read(self, path: str) -> bytes:
@@ -120,12 +120,12 @@ class GcsStore:
         return _whole(_blob(path), path)
 
     def write(self, path: str, data: bytes) -> None:
-        _blob(path).upload_from_string(data, content_type=_BINARY, **_patience(path))
+        _blob(path).upload_from_string(data, content_type=_BINARY, **_repeated(path))
 
     def delete(self, path: str) -> None:
         """Removes an object, if it exists: a request whose answer was lost may have removed it already."""
         with contextlib.suppress(_error("NotFound")):
-            _blob(path).delete(**_patience(path))
+            _blob(path).delete(**_repeated(path))
 
     def exists(self, path: str) -> bool:
         return self._is_file(path) or any(_listed(*split_folder(path), max_results=1))
@@ -149,15 +149,15 @@ class GcsStore:
                 shutil.copyfileobj(file, copied, CHUNK)
             return
         blob, destination = _blob(source), _blob(target)
-        token, _, _ = destination.rewrite(blob, **_patience(target))
+        token, _, _ = destination.rewrite(blob, **_repeated(target))
         while token is not None:
-            token, _, _ = destination.rewrite(blob, token=token, **_patience(target))
+            token, _, _ = destination.rewrite(blob, token=token, **_repeated(target))
 
     def upload(self, local: str, target: str) -> None:
         """A large file in one request after another, each of which is repeated alone if it is cut."""
         blob = _blob(target)
         blob.chunk_size = UPLOAD_BYTES
-        blob.upload_from_filename(local, content_type=_BINARY, **_patience(target))
+        blob.upload_from_filename(local, content_type=_BINARY, **_repeated(target))
 
     def look(self, path: str) -> Seen:
         blob = _blob(path)
@@ -170,9 +170,9 @@ class GcsStore:
     def _replace(self, path: str, data: bytes | None, snapshot: Seen) -> Seen:
         blob, condition = _blob(path), {"if_generation_match": snapshot.generation}
         if data is None:
-            blob.delete(**condition, **_patience(path))
+            blob.delete(**condition, **_repeated(path))
             return Seen(None)
-        blob.upload_from_string(data, content_type=_BINARY, **condition, **_patience(path))
+        blob.upload_from_string(data, content_type=_BINARY, **condition, **_repeated(path))
         return Seen(data, int(blob.generation))
 
     def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
@@ -239,7 +239,7 @@ class GcsStore:
 
     def _is_file(self, path: str) -> bool:
         """Whether there is an object of this name that is a file: `name/` is a folder."""
-        return not path.endswith("/") and bool(split_address(path)[1]) and bool(_blob(path).exists(**_patience(path)))
+        return not path.endswith("/") and bool(split_address(path)[1]) and bool(_blob(path).exists(**_repeated(path)))
 
 
 class _Object(io.BufferedIOBase):
@@ -276,14 +276,14 @@ def _blob(path: str) -> Any:
 
 def _existing(path: str) -> Any:
     bucket, name = split_object(path)
-    blob = client().bucket(bucket).get_blob(name, **_patience(path))
+    blob = client().bucket(bucket).get_blob(name, **_repeated(path))
     if blob is None:
         raise MillraceError(f"{path}: no such object")
     return blob
 
 
 def _listed(bucket: str, prefix: str, **how: Any) -> Any:
-    return client().list_blobs(bucket, prefix=prefix, **how, **_patience(f"{PREFIX}{bucket}/{prefix}"))
+    return client().list_blobs(bucket, prefix=prefix, **how, **_repeated(f"{PREFIX}{bucket}/{prefix}"))
 
 
 def _whole(blob: Any, path: str) -> bytes:
@@ -292,7 +292,7 @@ def _whole(blob: Any, path: str) -> bytes:
 
     for _ in range(DAMAGED_TRIES):
         try:
-            return cast(bytes, blob.download_as_bytes(raw_download=True, **_patience(path)))
+            return cast(bytes, blob.download_as_bytes(raw_download=True, **_repeated(path)))
         except DataCorruption:
             continue
     raise MillraceError(f"{path}: {DAMAGED}, {DAMAGED_TRIES} times. Check the network, and run the command again")
@@ -305,6 +305,6 @@ def _error(name: str) -> type[Exception]:
     return cast(type[Exception], getattr(exceptions, name))
 
 
-def _patience(path: str) -> dict[str, Any]:
+def _repeated(path: str) -> dict[str, Any]:
     """The arguments of a request for a path that bound how long it is waited for and repeated."""
-    return {"retry": retries.storage_retry(path, failure), "timeout": retries.stall_seconds()}
+    return retries.storage_request(path, failure)
