@@ -20,9 +20,9 @@ PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
 # From the ground up: a room imports only from those in lines above its own, of its own package or of `schemas`;
 # `millrace` from all.
 ORDER = """
-    schemas.errors schemas.retries
+    schemas.errors
     schemas.interrupts schemas.concurrency
-    schemas.libraries
+    schemas.libraries schemas.retries
     schemas.source_distribution schemas.options schemas.streams
     schemas.arguments schemas.display schemas.storage
     schemas.scratch
