@@ -17,8 +17,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millrace.tune.space import FORMS, TrialCommand, read_parameters
-from millrace.tune.study import Study, explained, failures, load_optuna
+from millrace.tune.space import FORMS, TrialCommand
+from millrace.tune.study import Study, explained, failure, load_optuna
 from schemas import command, storage
 from schemas.command import Report, duration
 from schemas.dataset import layout, open_dataset
@@ -50,7 +50,7 @@ class SearchOptions(Options):
     """How a study is searched.
 
     Raises:
-      UsageError: a number is out of its range, or a grid is asked for over a range of floats.
+      UsageError: a number is out of its range, or the folder cannot be one of a study.
     """
 
     study: str = _search("folder of the study: its trials and their models", metavar="DIR")
@@ -83,11 +83,6 @@ class SearchOptions(Options):
             raise UsageError(f"--study {self.study}: must be on local disk, for SQLite")
         check_characters(self.study, "--study ")
         layout.check_outside(self.study, "--study ", layout.MANIFEST, itself=True)
-        for parameter in read_parameters(self.space):
-            if self.search == "grid" and parameter.choices is None:
-                raise UsageError(
-                    f"--search grid: {parameter.name} is a range of floats, which has no grid; make it categorical"
-                )
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
@@ -134,8 +129,11 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> tuple[SearchOptions
         raise UsageError("--profile: measures one training, not a study; give it to `millrace train`")
     search = SearchOptions(**only(flags, SearchOptions))
     shared = {name: value for name, value in flags.items() if name not in SearchOptions.__dataclass_fields__}
-    trial = TrialCommand(shared, read_parameters(search.space))
+    load_optuna()
+    trial = TrialCommand(shared, search.space)
     strategy = trial.check().strategy
+    if search.search == "grid" and (floats := [name for name in trial.space if name not in trial.choices]):
+        raise UsageError(f"--search grid: {floats[0]} is a range of floats, which has no grid; make it categorical")
     if strategy == "parameter_server":
         raise UsageError(f"--strategy {strategy}: a trial is one process; use none or mirrored")
     if os.environ.get("TF_CONFIG"):
@@ -145,7 +143,6 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> tuple[SearchOptions
 
 def _run(argv: Sequence[str], prog: str) -> Report:
     search, trial = read_arguments(argv, prog)
-    load_optuna()
     options = trial.check()
     dataset = open_dataset(options.data_dir, trust=options.trust)
     display = Display(quiet=options.quiet)
@@ -186,11 +183,10 @@ def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str
     Raises:
       MillraceError: every trial has failed.
     """
-    trials, best, names = study.trials, study.best, [parameter.name for parameter in trial.parameters]
-    if trials and all(ended_trial.state.name == "FAIL" for ended_trial in trials):
-        raise MillraceError(f"{search.study}: every trial has failed: {failures(trials)}")
+    if reason := failure(study.trials):
+        raise MillraceError(f"{search.study}: every trial has failed; {reason}")
     order, sign = ("COMPLETE", "PRUNED", "FAIL"), -1 if study.higher else 1
-    data = [study.result(ended_trial) for ended_trial in trials]
+    data = [study.result(ended_trial) for ended_trial in study.trials]
     data.sort(key=lambda result: (order.index(result["state"]), sign * (result["value"] or 0), result["number"]))
     rows = [
         (
@@ -198,22 +194,23 @@ def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str
             result["state"].lower(),
             "" if result["value"] is None else f"{result['value']:.5g}",
             duration(result["seconds"]),
-            *(result["values"].get(name, "") for name in names),
+            *result["values"].values(),
             result["reason"],
         )
         for result in data
     ]
     lines = [
-        *table(("trial", "state", study.metric, "time", *names, ""), rows, left=2, last_left=True),
+        *table(("trial", "state", study.metric, "time", *trial.space, ""), rows, left=2, last_left=True),
         "",
         f"ended    {ended}",
         f"charts   optuna-dashboard sqlite:///{study.path} (pip install optuna-dashboard)",
     ]
     again: list[str] = []
+    best = study.best
     if best is not None:
         again = ["millrace", "train", *trial.arguments(study.values(best), os.path.join(search.study, "best"))]
         lines.append(f"best     trial {best.number}: {study.metric} {best.value:.6g}")
-        lines.append("train it again:\n" + " ".join(map(shlex.quote, again)))
+        lines.append("train it again:\n" + shlex.join(again))
     result = {"metric": study.metric, "ended": ended, "best": None if best is None else best.number}
     return Report("\n".join(lines), {"study": search.study, **result, "command": again, "trials": data})
 

@@ -1,11 +1,9 @@
-"""The space of a search: which hyper-parameters and flags of a training vary, and between which values.
-
-A parameter is written as `NAME=KIND:VALUES`.
-"""
+"""What a search varies between trials, as distributions of Optuna, and the training that a trial is."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,60 +16,69 @@ from trainer.spec.options import TrainOptions
 from trainer.task import parse_options
 
 if TYPE_CHECKING:
-    from optuna import Trial
+    from optuna.distributions import BaseDistribution
 
 FORMS = "NAME=float:MIN:MAX, NAME=int:MIN:MAX (both also with :log at the end) or NAME=categorical:VALUE:VALUE:..."
 _TRAIN_FLAGS = frozenset(field.name for field in dataclasses.fields(TrainOptions))
 _FIXED = ("data_dir", "model_dir", "best_metric")
 # Flags that say nothing about the trained model: a study may be continued with other values of these.
 _INCIDENTAL = frozenset({"quiet", "verbose", "trust", "cache_dir", "cache_gb", "inter_op_threads", "intra_op_threads"})
-_DIGITS = 6  # of a float that a trial gets: more would only make command lines unreadable
 
 
-@dataclasses.dataclass(frozen=True)
-class Parameter:
-    """A hyper-parameter of the model, or a flag of `millrace train`, that varies between trials.
+def read_space(texts: Sequence[str]) -> dict[str, BaseDistribution]:
+    """Reads the space of a search, each of whose parameters is written as `NAME=KIND:VALUES`.
 
-    Attributes:
-      name: its name.
-      kind: "float", "int" or "categorical".
-      values: the smallest and largest value of a range, or all values of a category, as typed.
-      log: whether a range is searched on a logarithmic scale.
+    Raises:
+      UsageError: a text does not have this form, or a name occurs twice.
+
+    >>> read_space(["activation=categorical:relu:tanh"])
+    {'activation': CategoricalDistribution(choices=('relu', 'tanh'))}
     """
+    space: dict[str, BaseDistribution] = {}
+    for text in texts:
+        name, _, definition = text.partition("=")
+        try:
+            distribution = _distribution(*definition.split(":"))
+        except ValueError as error:
+            raise UsageError(f"--space {text}: {error}; expected {FORMS}") from None
+        if name in space:
+            raise UsageError(f"--space {text}: {name} is given twice")
+        space[name] = distribution
+    return space
 
-    name: str
-    kind: str
-    values: tuple[str, ...]
-    log: bool = False
 
-    def __str__(self) -> str:
-        return f"{self.name}={':'.join((self.kind, *self.values, *(('log',) if self.log else ())))}"
+def _distribution(kind: str, *values: str) -> BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    @property
-    def choices(self) -> Sequence[str | int] | None:
-        """All values, or None for a range of floats."""
-        if self.kind == "int":
-            return range(int(self.values[0]), int(self.values[1]) + 1)
-        return self.values if self.kind == "categorical" else None
+    if kind == "categorical":
+        return CategoricalDistribution(values)
+    if kind not in ("float", "int"):
+        raise ValueError(f"{kind!r} is not a kind of values")
+    low, high, *scale = values if len(values) > 1 else ("", "")
+    if scale not in ([], ["log"]):
+        raise ValueError(f"{':'.join(scale)!r} after MAX is not log")
+    if kind == "int":
+        return IntDistribution(_number(int, low), _number(int, high), log=bool(scale))
+    return FloatDistribution(_number(float, low), _number(float, high), log=bool(scale))
 
-    def suggest(self, trial: Trial) -> str | int | float:
-        """Has Optuna choose the value of a trial."""
-        if self.kind == "categorical":
-            return trial.suggest_categorical(self.name, self.values)
-        if self.kind == "int":
-            return trial.suggest_int(self.name, int(self.values[0]), int(self.values[1]), log=self.log)
-        return trial.suggest_float(self.name, float(self.values[0]), float(self.values[1]), log=self.log)
 
-    def as_typed(self, value: Any) -> str:
-        """A value that Optuna has drawn, as it stands on a command line.
+def _number(kind: type[Any], text: str) -> Any:
+    try:
+        number = kind(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is not a {'whole number' if kind is int else 'number'}")
+    return number
 
-        >>> Parameter("learning_rate", "float", ("0.001", "0.1"), log=True).as_typed(0.0123456789)
-        '0.0123457'
-        """
-        if self.kind != "float":
-            return str(value)
-        low, high = map(float, self.values)
-        return str(min(max(float(f"{value:.{_DIGITS}g}"), low), high))
+
+def as_typed(value: Any) -> str:
+    """Returns a value that Optuna has drawn as it stands on a command line: numbers in six digits, if not whole.
+
+    >>> as_typed(0.0123456789), as_typed(256), as_typed("relu")
+    ('0.0123457', '256', 'relu')
+    """
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +87,32 @@ class TrialCommand:
 
     Attributes:
       flags: the flags of `millrace train` that are the same for all trials, by name.
-      parameters: what varies.
+      space_texts: what varies, as typed.
     """
 
     flags: Mapping[str, Any]
-    parameters: Sequence[Parameter]
+    space_texts: tuple[str, ...]
+
+    @functools.cached_property
+    def space(self) -> dict[str, BaseDistribution]:
+        """The hyper-parameters and flags that vary, by name, and from what their values are drawn."""
+        return read_space(self.space_texts)
+
+    @functools.cached_property
+    def choices(self) -> dict[str, Sequence[Any]]:
+        """All values of each parameter of the space, in the order of their ranges; not of ranges of floats."""
+        from optuna.distributions import CategoricalDistribution, IntDistribution
+
+        choices: dict[str, Sequence[Any]] = {}
+        for name, distribution in self.space.items():
+            if isinstance(distribution, CategoricalDistribution):
+                choices[name] = distribution.choices
+            elif isinstance(distribution, IntDistribution):
+                choices[name] = range(distribution.low, distribution.high + 1)
+        return choices
 
     def arguments(self, values: Mapping[str, str], model_dir: str) -> list[str]:
-        """The arguments of `millrace train` for one trial.
+        """Returns the arguments of `millrace train` for one trial.
 
         Args:
           values: the trial's value of each parameter, as typed.
@@ -103,7 +128,7 @@ class TrialCommand:
         return [part for name, value in flags.items() for part in typed(name, value)]
 
     def options(self, values: Mapping[str, str], model_dir: str = "") -> TrainOptions:
-        """The options that a trial's training reads from these arguments.
+        """Returns the options that a trial's training reads from these arguments.
 
         Raises:
           UsageError: the training would refuse them.
@@ -118,76 +143,32 @@ class TrialCommand:
         Raises:
           UsageError: a parameter must not vary, or a trial would refuse one of its values.
         """
-        first = {parameter.name: parameter.values[0] for parameter in self.parameters}
-        for parameter in self.parameters:
-            if parameter.name in _FIXED:
-                raise UsageError(f"--space {parameter.name}: must be the same for all trials of a study")
-            for value in _probes(parameter):
+        probes = {name: list(self._probes(name)) for name in self.space}
+        first = {name: values[0] for name, values in probes.items()}
+        for name, values in probes.items():
+            if name in _FIXED:
+                raise UsageError(f"--space {name}: must be the same for all trials of a study")
+            for value in values:
                 try:
-                    self.options({**first, parameter.name: value})
+                    self.options({**first, name: value})
                 except UsageError as error:
                     reason = str(error).partition("\n")[0]
-                    raise UsageError(
-                        f"--space {parameter.name}: a trial with {value} would end with: {reason}"
-                    ) from None
+                    raise UsageError(f"--space {name}: a trial with {value} would end with: {reason}") from None
         return self.options(first)
 
-    def identity(self) -> list[str]:
-        """The arguments that must not change if the trials of a study are to be comparable."""
-        return [part for name in sorted(self.flags.keys() - _INCIDENTAL) for part in typed(name, self.flags[name])]
+    def identity(self) -> dict[str, list[str]]:
+        """Returns what must not change if the trials of a study are to be comparable: its space and its training."""
+        flags = sorted(self.flags.keys() - _INCIDENTAL)
+        training = [part for name in flags for part in typed(name, self.flags[name])]
+        return {"space": list(self.space_texts), "training": training}
 
-
-def _probes(parameter: Parameter) -> Iterator[str]:
-    yield from parameter.values
-    if parameter.kind == "float":  # also a value that is surely not a whole number
-        low, high = map(float, parameter.values)
-        yield str(low + 0.618 * (high - low))
-
-
-def read_parameters(texts: Sequence[str]) -> tuple[Parameter, ...]:
-    """Reads the parameters of a space, each `NAME=KIND:VALUES`.
-
-    Raises:
-      UsageError: a text does not have this form, or a name occurs twice.
-
-    >>> [str(parameter) for parameter in read_parameters(["depth=int:1:8", "activation=categorical:relu:tanh"])]
-    ['depth=int:1:8', 'activation=categorical:relu:tanh']
-    """
-    parameters: dict[str, Parameter] = {}
-    for text in texts:
-        parameter = _parameter(text)
-        if parameter.name in parameters:
-            raise UsageError(f"--space {text}: {parameter.name} is given twice")
-        parameters[parameter.name] = parameter
-    return tuple(parameters.values())
-
-
-def _parameter(text: str) -> Parameter:
-    name, _, definition = text.partition("=")
-    kind, *values = definition.split(":")
-    place = f"--space {text}"
-    if not name or kind not in ("float", "int", "categorical"):
-        raise UsageError(f"{place}: expected {FORMS}")
-    if kind == "categorical":
-        if len(values) < 2 or len(set(values)) < len(values):
-            raise UsageError(f"{place}: expected two or more different values, such as {name}=categorical:relu:tanh")
-        return Parameter(name, kind, tuple(values))
-    log = values[2:] == ["log"]
-    if len(values) != 2 + log:
-        raise UsageError(f"{place}: expected {name}={kind}:MIN:MAX or {name}={kind}:MIN:MAX:log")
-    low, high = (_number(value, kind, place) for value in values[:2])
-    if low >= high:
-        raise UsageError(f"{place}: MAX {values[1]} must be greater than MIN {values[0]}")
-    if log and low <= 0:
-        raise UsageError(f"{place}: a logarithmic scale needs a MIN greater than 0, and it is {values[0]}")
-    return Parameter(name, kind, tuple(values[:2]), log)
-
-
-def _number(text: str, kind: str, place: str) -> float:
-    try:
-        number = int(text) if kind == "int" else float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise UsageError(f"{place}: {text!r} is not a {'whole number' if kind == 'int' else 'number'}")
-    return number
+    def _probes(self, name: str) -> Iterator[str]:
+        """The values of a parameter that are tried before the first trial, as typed."""
+        choices = self.choices.get(name)
+        if isinstance(choices, range):
+            yield from (str(choices[0]), str(choices[-1]))
+        elif choices is not None:
+            yield from choices
+        else:  # also a value that is surely not a whole number
+            low, high = (getattr(self.space[name], end) for end in ("low", "high"))
+            yield from map(as_typed, (low, high, low + 0.618 * (high - low)))

@@ -1,7 +1,7 @@
-"""A study: trials one after another, whose values and results are in an Optuna study in SQLite.
+"""A study: trials one after another, which Optuna chooses, prunes, and keeps in SQLite.
 
 The process may be killed at any time. The trial that was running then goes on from its last checkpoint when the study
-continues: Optuna has its values.
+continues: as another trial of Optuna, with the same values and in the same folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from millrace.tune.space import TrialCommand
+from millrace.tune.space import TrialCommand, as_typed
 from millrace.tune.trial import TrainingProcess
 from schemas import storage
 from schemas.command import duration
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FILE, TRIALS_FOLDER = "study.db", "trials"
 HOPELESS_TRIALS = 5  # if the first trials have all failed, the others would, too
 POLL_SECONDS = 0.2
+_FOLDER = "folder"  # of a trial: the number of the one that it continues
 
 
 class Study:
@@ -57,11 +58,15 @@ class Study:
         self._folder, self._command, self._dataset, self._metric = folder, command, dataset, metric
         self.path = os.path.join(folder, FILE)
         self.higher = metric is not None and higher_is_better(metric)
-        if not os.path.exists(self.path) and os.path.exists(os.path.join(folder, TRIALS_FOLDER)):
+        trials_folder = os.path.join(folder, TRIALS_FOLDER)
+        if not os.path.exists(self.path) and os.path.exists(trials_folder):
             raise UsageError(
                 f"--study {folder}: has {TRIALS_FOLDER}/ but no {FILE}, so the values of these trials are unknown; use "
                 "another --study, or move them away"
             )
+        # Models are removed below the study's folder, so nothing in it may lead elsewhere.
+        names = [f"{TRIALS_FOLDER}/{name}" for name in storage.listdir(trials_folder)]
+        folders.refuse_links(folder, folders.links_to(folder, [TRIALS_FOLDER, *names]))
         self._optuna = load_optuna()
         # A path may hold characters that mean something in a URL, so SQLite gets it from here.
         connect = {"creator": lambda: sqlite3.connect(self.path, timeout=60, check_same_thread=False)}
@@ -73,6 +78,7 @@ class Study:
                 load_if_exists=True,
             )
             self._check_identity()
+            self._requeue_interrupted()
 
     @property
     def metric(self) -> str:
@@ -81,8 +87,9 @@ class Study:
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        """The trials that have ended."""
-        return [trial for trial in self._study.trials if trial.state.is_finished()]
+        """The trials that have ended, without those that another one continues."""
+        last_by_folder = {self.model_dir(trial): trial for trial in self._study.trials}
+        return [trial for trial in last_by_folder.values() if trial.state.is_finished()]
 
     @property
     def best(self) -> FrozenTrial | None:
@@ -90,12 +97,16 @@ class Study:
         complete = any(trial.state.name == "COMPLETE" for trial in self.trials)
         return self._study.best_trial if complete else None
 
-    def values(self, trial: FrozenTrial) -> dict[str, str]:
-        """A trial's value of each parameter, as typed on a command line."""
-        return {p.name: p.as_typed(trial.params[p.name]) for p in self._command.parameters if p.name in trial.params}
+    def values(self, trial: FrozenTrial | Trial) -> dict[str, str]:
+        """Returns a trial's value of each parameter, as typed on a command line."""
+        return {name: as_typed(trial.params[name]) for name in self._command.space if name in trial.params}
+
+    def model_dir(self, trial: FrozenTrial | Trial) -> str:
+        """Returns the folder of a trial, which is that of the interrupted one that it continues."""
+        return os.path.join(self._folder, TRIALS_FOLDER, f"{trial.user_attrs.get(_FOLDER, trial.number):03d}")
 
     def result(self, trial: FrozenTrial) -> dict[str, Any]:
-        """A trial that has ended, for --json: its number, state, values, best value and evaluations by step."""
+        """Returns a trial that has ended, for --json: number, state, values, best value and evaluations by step."""
         return {
             "number": trial.number,
             "state": trial.state.name,
@@ -105,7 +116,7 @@ class Study:
             "reason": trial.user_attrs.get("reason", ""),
             "seconds": trial.duration.total_seconds() if trial.duration else 0.0,
             "evaluations": dict(trial.intermediate_values),
-            "model_dir": self._model_dir(trial.number),
+            "model_dir": self.model_dir(trial),
         }
 
     def run(
@@ -119,7 +130,7 @@ class Study:
         keep_all: bool,
         display: Display,
     ) -> str:
-        """Runs trials until there are enough. Returns why the study has ended.
+        """Runs trials until there are enough, or the first five have all failed. Returns why the study has ended.
 
         Args:
           search: bayesian, random or grid.
@@ -131,80 +142,60 @@ class Study:
           display: where progress is shown.
 
         Raises:
-          MillraceError: the first `HOPELESS_TRIALS` have all failed, or the folder of one is a link.
           KeyboardInterrupt: a signal came; the running trial goes on when the study continues.
         """
-        # Models are removed below the study's folder, so nothing in it may lead elsewhere.
-        names = [f"{TRIALS_FOLDER}/{name}" for name in storage.listdir(os.path.join(self._folder, TRIALS_FOLDER))]
-        folders.refuse_links(self._folder, folders.links_to(self._folder, [TRIALS_FOLDER, *names]))
         deadline = math.inf if hours is None else time.monotonic() + 3600 * hours
         if search == "grid":
             trials = self._enqueue_grid(trials)
         self._study.pruner = self._pruner(pruner)
-        before = len(self.trials)
-        while True:
-            ended = self.trials
-            if len(ended) - before >= HOPELESS_TRIALS and all(trial.state.name == "FAIL" for trial in ended):
-                raise MillraceError(f"given up after {len(ended)} failed trials: {failures(ended)}")
-            if len(ended) >= trials:
-                return counted(len(ended), "trials")
+        while len(ended := self.trials) < trials:
+            if len(ended) >= HOPELESS_TRIALS and failure(ended):
+                break
             if time.monotonic() > deadline:
                 return f"--timeout_hours {hours:g} is over; run the command again to continue"
-            self._train(self.next_trial(search, trials, seed), display, trials)
+            trial = self.next_trial(search, trials, seed)
+            display.line(f"trial {trial.number} ({len(ended) + 1} of {trials}): {_joined(self.values(trial))}")
+            display.line(f"trial {trial.number} {self._train(trial, display)}")
             if not keep_all:
                 self._remove_models()
+        return counted(len(ended), "trials")
 
     def next_trial(self, search: str, trials: int, seed: int | None) -> Trial:
-        """The trial that was interrupted, else a new one. What it draws follows from the seed and its number.
+        """Begins a trial: one that was interrupted or waits for its turn, else a new one, by the seed and its number.
 
         Args: see `run`.
         """
-        interrupted = next((trial for trial in self._study.trials if trial.state.name == "RUNNING"), None)
-        number = len(self._study.trials) if interrupted is None else interrupted.number
-        drawn = None if seed is None else (seed * 1_000_003 + number) % 2**32
+        drawn = None if seed is None else (seed * 1_000_003 + len(self._study.trials)) % 2**32
         samplers = self._optuna.samplers
         self._study.sampler = samplers.RandomSampler(seed=drawn)
         if search == "bayesian":  # Optuna begins with 10 random trials, which would be half of 20
             self._study.sampler = samplers.TPESampler(seed=drawn, n_startup_trials=max(3, min(10, trials // 3)))
-        trial: Trial
-        if interrupted is None:
-            trial = self._study.ask()
-        else:
-            trial = self._optuna.trial.Trial(self._study, interrupted._trial_id)  # private: its id in the storage
-        for parameter in self._command.parameters:
-            parameter.suggest(trial)
+        trial: Trial = self._study.ask(fixed_distributions=self._command.space)
         return trial
 
-    def _train(self, trial: Trial, display: Display, trials: int) -> None:
-        """Trains a trial to its end, and records its best value of the metric, or why it has failed."""
-        values = {p.name: p.as_typed(trial.params[p.name]) for p in self._command.parameters}
-        typed = " ".join(f"{name}={value}" for name, value in values.items())
-        display.line(f"trial {trial.number} ({len(self.trials) + 1} of {trials}): {typed}")
-        begin = time.monotonic()
-        states, best = self._optuna.trial.TrialState, self.best
+    def _train(self, trial: Trial, display: Display) -> str:
+        """Trains a trial to its end, and records how it ended. Returns that as a line to show."""
+        begin, before, states = time.monotonic(), self.best, self._optuna.trial.TrialState
         try:
-            value, step = self._watch(trial, values, display)
+            value, step = self._watch(trial, display)
         except (MillraceError, self._optuna.TrialPruned) as error:
             trial.set_user_attr("reason", str(error))
             self._study.tell(trial, state=states.FAIL if isinstance(error, MillraceError) else states.PRUNED)
-            display.line(f"trial {trial.number} ended after {duration(time.monotonic() - begin)}: {error}")
-            return
+            return f"ended after {duration(time.monotonic() - begin)}: {error}"
         trial.set_user_attr("step", step)
         self._study.tell(trial, value)
-        before = f"; best before: trial {best.number}, {best.value:.4g}" if best else ""
-        took = duration(time.monotonic() - begin)
-        display.line(f"trial {trial.number} {self.metric} {value:.4g} at step {step:,}, {took}{before}")
+        best = f"; best before: trial {before.number}, {before.value:.4g}" if before else ""
+        return f"{self.metric} {value:.4g} at step {step:,}, {duration(time.monotonic() - begin)}{best}"
 
-    def _watch(self, trial: Trial, values: Mapping[str, str], display: Display) -> tuple[float, int]:
+    def _watch(self, trial: Trial, display: Display) -> tuple[float, int]:
         """Watches the evaluations of a trial's training. Returns the best value and its step.
 
         Raises:
           MillraceError: the training failed, or has no value of the metric.
           optuna.TrialPruned: other trials were better.
         """
-        model_dir = self._model_dir(trial.number)
+        values, model_dir = self.values(trial), self.model_dir(trial)
         max_steps = plan_training(self._dataset, self._command.options(values, model_dir)).max_steps
-        reported = self._study.trials[trial.number].intermediate_values  # before an interruption
         best: tuple[float, int] | None = None
         process = TrainingProcess(self._command.arguments(values, model_dir), model_dir)
         try:
@@ -216,8 +207,7 @@ class Study:
                     display.update(f"trial {trial.number}: step {step:,} of {max_steps:,}, {self.metric} {value:.4g}")
                     if best is None or math.isnan(best[0]) or (value > best[0] if self.higher else value < best[0]):
                         best = value, step
-                    if step not in reported:
-                        trial.report(value, step)
+                    trial.report(value, step)
                     if step < max_steps and trial.should_prune():
                         raise self._optuna.TrialPruned(
                             f"pruned: {self.metric} {value:.4g} at step {step:,}, where others were better"
@@ -236,24 +226,16 @@ class Study:
             self._study.set_user_attr("metric", name)
         return math.nan if evaluation[name] is None else float(evaluation[name])
 
-    def _model_dir(self, number: int) -> str:
-        return os.path.join(self._folder, TRIALS_FOLDER, f"{number:03d}")
-
     def _enqueue_grid(self, trials: int) -> int:
         """Has combinations wait for their turn, at most so many. Returns how many there are in all."""
-        names = [parameter.name for parameter in self._command.parameters]
-        choices = [parameter.choices or () for parameter in self._command.parameters]
-        combinations = list(itertools.islice(itertools.product(*choices), trials))
+        choices = self._command.choices
+        combinations = list(itertools.islice(itertools.product(*choices.values()), trials))
         for combination in combinations:
-            self._study.enqueue_trial(dict(zip(names, combination, strict=True)), skip_if_exists=True)
+            self._study.enqueue_trial(dict(zip(choices, combination, strict=True)), skip_if_exists=True)
         return len(combinations)
 
     def _check_identity(self) -> None:
-        identity = {
-            "space": [str(parameter) for parameter in self._command.parameters],
-            "training": self._command.identity(),
-            "run of the dataset": [self._dataset.run],
-        }
+        identity = {**self._command.identity(), "run of the dataset": [self._dataset.run]}
         recorded = self._study.user_attrs.get("identity", identity)
         for name, value in identity.items():
             if recorded[name] != value:
@@ -263,11 +245,17 @@ class Study:
                 )
         self._study.set_user_attr("identity", identity)
 
+    def _requeue_interrupted(self) -> None:
+        """Has the values of a trial that was interrupted wait for their turn, to go on in its folder."""
+        for trial in self._study.trials:
+            if trial.state.name == "RUNNING":
+                self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
+                folder = trial.user_attrs.get(_FOLDER, trial.number)
+                self._study.enqueue_trial(trial.params, user_attrs={_FOLDER: folder})
+
     def _pruner(self, name: str) -> Any:
         pruners = self._optuna.pruners
-        first = {parameter.name: parameter.values[0] for parameter in self._command.parameters}
-        plan = plan_training(self._dataset, self._command.options(first))
-        every = plan.save_checkpoints_steps
+        every = (plan := plan_training(self._dataset, self._command.check())).save_checkpoints_steps
         match name:
             case "median":
                 return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=every + 1)  # not by the first evaluation
@@ -279,19 +267,23 @@ class Study:
     def _remove_models(self) -> None:
         """Removes checkpoints and exports of the trials that have ended, but for the best. Reports and logs stay."""
         best = self.best
-        for trial in self.trials:
-            model_dir = self._model_dir(trial.number)
-            for name in storage.listdir(model_dir) if best is None or trial.number != best.number else ():
+        for model_dir in (self.model_dir(t) for t in self.trials if best is None or t.number != best.number):
+            for name in storage.listdir(model_dir):
                 if name in ("export", "eval"):
                     folders.remove(os.path.join(model_dir, name))
                 elif name.startswith(("checkpoint", "model.ckpt-")):
                     os.remove(os.path.join(model_dir, name))
 
 
-def failures(trials: Sequence[FrozenTrial]) -> str:
-    """Why trials have failed: each reason once, with the number of its first trial."""
-    first = {trial.user_attrs["reason"]: trial.number for trial in reversed(trials)}
-    return "\n".join(f"trial {number}: {reason}" for reason, number in sorted(first.items(), key=lambda item: item[1]))
+def _joined(values: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def failure(trials: Sequence[FrozenTrial]) -> str:
+    """Returns why the first of the trials failed, if all of them did; else nothing."""
+    if not trials or any(trial.state.name != "FAIL" for trial in trials):
+        return ""
+    return f"trial {trials[0].number}: {trials[0].user_attrs.get('reason', 'interrupted')}"
 
 
 @contextlib.contextmanager

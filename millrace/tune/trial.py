@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from schemas.errors import MillraceError
-from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations
+from trainer.model_dir.model_json import Metrics, read_evaluations
 
 LOG = "log.txt"
 GRACE_SECONDS = 60.0  # for a training that was asked to end, before it is killed
@@ -42,11 +42,7 @@ class TrainingProcess:
         self._process.start()
 
     def wait(self, seconds: float) -> int | None:
-        """Waits until the training has ended, at most this long.
-
-        Returns:
-          Its exit code, negative for a signal; None if it is still running.
-        """
+        """Waits for the training's end, at most so long. Returns its exit code; None if it is still running."""
         self._process.join(seconds)
         return self._process.exitcode
 
@@ -58,16 +54,14 @@ class TrainingProcess:
         self._process.join()
 
     def new_evaluations(self) -> list[Metrics]:
-        """The evaluations since the last call; at the first call also those before an interruption."""
-        if not os.path.exists(os.path.join(self._model_dir, EVALUATIONS)):
-            return []
+        """Returns the evaluations since the last call; at the first call also those before an interruption."""
         evaluations = read_evaluations(self._model_dir)
         new = evaluations[self._evaluations_read :]
         self._evaluations_read = len(evaluations)
         return new
 
     def failure(self) -> MillraceError:
-        """Why a training with another exit code than 0 has failed."""
+        """Returns why a training with another exit code than 0 has failed."""
         code = self._process.exitcode or 0
         if code == -signal.SIGKILL:
             return MillraceError("the process was killed; the kernel does that if memory runs out")

@@ -159,12 +159,11 @@ def test_if_all_trials_fail_the_study_has_failed(
 ) -> None:
     argv = ["--space", "learning_rate=float:0.1:1", "--hparams", "fate=killed", "--trials", "9"]
     result, err = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
-    assert "given up after 5 failed trials: trial 0: the process was killed" in result["error"]
+    assert "every trial has failed; trial 0: the process was killed" in result["error"]
     assert "trial 5" not in err
     argv = ["--space", "fate=categorical:nan:killed", "--search", "grid"]
     result, _ = tuned(capsys, arguments(late, tmp_path / "two", *argv), code=1)
-    assert "every trial has failed: trial 0: " in result["error"]
-    assert "\ntrial 1: the process was killed" in result["error"] or "\ntrial 1: the loss" in result["error"]
+    assert "every trial has failed; trial 0: " in result["error"]
 
 
 def test_a_metric_that_no_evaluation_has_is_named(
@@ -172,7 +171,7 @@ def test_a_metric_that_no_evaluation_has_is_named(
 ) -> None:
     argv = ["--space", "learning_rate=categorical:0.1:0.2", "--best_metric", "f1", "--search", "grid"]
     result, _ = tuned(capsys, arguments(late, tmp_path / "study", *argv), code=1)
-    assert "every trial has failed: trial 0: the evaluation has no metric 'f1'" in result["error"]
+    assert "every trial has failed; trial 0: the evaluation has no metric 'f1'" in result["error"]
 
 
 def test_folders_of_trials_without_their_study_are_left_alone(
@@ -207,7 +206,6 @@ def test_killed_at_any_time_it_continues_where_it_was(
     assert [trial["state"] for trial in result["trials"]] == ["COMPLETE", "COMPLETE"]
     assert {trial["values"]["learning_rate"] for trial in result["trials"]} == {"0.01", "0.02"}
     assert str(first) in [trial["model_dir"] for trial in result["trials"]]
-    assert {trial["number"] for trial in result["trials"]} == {0, 1}
     steps = [evaluation["global_step"] for evaluation in json.loads((first / "evaluations.json").read_text())]
     assert (sorted(set(steps)), steps[0], steps[-1]) == (steps, 10, 200)
 
