@@ -30,7 +30,7 @@ from schemas.interrupts import interruptible
 from schemas.options import VERBOSE_HELP, Options, option
 from schemas.storage.gcs_access import check_tensorflow
 from trainer.loop.checks import check_model_dir, check_slices
-from trainer.model_dir.model_json import Training, model_dir_of, read_model_manifest
+from trainer.model_dir.model_json import RecordedTraining, model_dir_of, read_model_manifest
 from trainer.spec.dataset_checks import check_schema, check_split
 from trainer.spec.metrics import figure
 from trainer.spec.options import SPLITS, TrainingPlan
@@ -134,7 +134,7 @@ class _Model:
 
     model_dir: str
     export: str
-    training: Training
+    training: RecordedTraining
 
 
 def _model(dataset: OpenDataset, path: str, saved_model: str | None = None, advice: str = "") -> _Model:

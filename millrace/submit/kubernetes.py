@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.submit.command import KubernetesOptions
-from millrace.submit.training import Training, pairs, read_training
+from millrace.submit.training import SubmittedTraining, pairs, read_training
 from schemas import command, storage
 from schemas.errors import UsageError
 from trainer.strategies.cluster import CHIEF, WORKER
@@ -125,7 +125,7 @@ def submit(options: KubernetesOptions, arguments: Sequence[str] | None, prog: st
     return command.Report("\n".join(lines), data)
 
 
-def _check_paths(training: Training, mount: str | None) -> None:
+def _check_paths(training: SubmittedTraining, mount: str | None) -> None:
     if mount is None:
         training.check_in_buckets("the containers have disks of their own, and there is no --volume")
         return

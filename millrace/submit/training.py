@@ -21,7 +21,7 @@ _GCS = "gs://"
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class SubmittedTraining:
     """A training.
 
     Attributes:
@@ -69,7 +69,7 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def read_training(
     arguments: Sequence[str] | None, prog: str, sizes: Mapping[str, int], *, model_dir: str | None = None
-) -> Training:
+) -> SubmittedTraining:
     """Reads what stands after `--`.
 
     Args:
@@ -98,7 +98,7 @@ def read_training(
         raise UsageError(f"--workers {sizes[WORKER]}: nobody would hold the variables that workers share; add --ps 1")
     hosts = {role: ("host:1",) * count for role, count in sizes.items()}
     check_jobs(options.strategy, set(Cluster(hosts, Task(CHIEF, 0)).jobs))
-    return Training(args, options)
+    return SubmittedTraining(args, options)
 
 
 def pairs(values: Sequence[str], flag: str) -> dict[str, str]:

@@ -19,8 +19,8 @@ from schemas.exports.notes import FINAL, numbered
 from schemas.spec.features import CategoryLabel, Text
 from trainer.model_dir.model_json import (
     Metrics,
-    Plan,
-    Training,
+    RecordedPlan,
+    RecordedTraining,
     check_trusted,
     read_evaluations,
     read_model_manifest,
@@ -165,7 +165,7 @@ def _plan(options: TrainOptions, **chosen: Any) -> TrainingPlan:
     return TrainingPlan(**{**vars(options), "epochs": None, **chosen})
 
 
-def _recorded(model_dir: str) -> Training | None:
+def _recorded(model_dir: str) -> RecordedTraining | None:
     """The training whose checkpoint is in the directory; None where there is none, or no `model.json`."""
     if not storage.exists(layout.join(model_dir, "checkpoint")):
         return None
@@ -173,7 +173,7 @@ def _recorded(model_dir: str) -> Training | None:
     return None if manifest is None else manifest.current
 
 
-def _resumed(dataset: OpenDataset, options: TrainOptions, before: Training) -> TrainingPlan:
+def _resumed(dataset: OpenDataset, options: TrainOptions, before: RecordedTraining) -> TrainingPlan:
     """The plan of a training that goes on.
 
     Raises:
@@ -217,7 +217,7 @@ def _resumed(dataset: OpenDataset, options: TrainOptions, before: Training) -> T
     return dataclasses.replace(plan, chosen=f"{summary}: {_state(before, plan)}")
 
 
-def _state(before: Training, plan: TrainingPlan) -> str:
+def _state(before: RecordedTraining, plan: TrainingPlan) -> str:
     """How a training goes on from the checkpoint in its directory.
 
     Raises:
@@ -241,7 +241,7 @@ def _state(before: Training, plan: TrainingPlan) -> str:
     return f"{folder} resumes at step {step:,}{changed}"
 
 
-def _changed(before: Training, plan: TrainingPlan) -> str:
+def _changed(before: RecordedTraining, plan: TrainingPlan) -> str:
     """The settings of the plan that are not as before."""
     now = as_recorded(plan).model_dump(exclude={"patience_from", "label"})
     was = {name: getattr(before.plan, name) for name in now}
@@ -256,11 +256,11 @@ def _last_step(model_dir: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _patience(last: Plan, every: int | None, longer: int) -> int:
+def _patience(last: RecordedPlan, every: int | None, longer: int) -> int:
     return max(last.early_stopping_steps, every or 0, longer) if last.early_stopping_steps else 0
 
 
-def _patience_from(model_dir: str, last: Plan, steps: int, patience: int) -> int:
+def _patience_from(model_dir: str, last: RecordedPlan, steps: int, patience: int) -> int:
     """Who makes a training longer, or more patient, wants it to go on, however long ago its best evaluation is."""
     if steps <= last.max_steps and (patience or math.inf) <= (last.early_stopping_steps or math.inf):
         return last.patience_from
@@ -286,9 +286,9 @@ def _told_of_rounds(plan: TrainingPlan) -> str:
     return f"{plan.model}, up to {counted(hparams.num_iterations, 'rounds')}{stops}"
 
 
-def as_recorded(plan: TrainingPlan) -> Plan:
+def as_recorded(plan: TrainingPlan) -> RecordedPlan:
     """What `model.json` records of a plan."""
-    return Plan(
+    return RecordedPlan(
         batch_size=plan.batch_size,
         max_steps=plan.max_steps,
         save_checkpoints_steps=plan.save_checkpoints_steps,

@@ -82,7 +82,7 @@ ModeKeys = tf_estimator.ModeKeys
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """The training in this process.
 
     Attributes:
@@ -189,7 +189,7 @@ def train(
 
 def prepared_task(
     dataset: OpenDataset, options: TrainingPlan, hparams: Any, config: Any, display: Display, stopwatch: Stopwatch
-) -> Task:
+) -> TrainingTask:
     """Prepares the model directory, the Estimator and the place where the input begins.
 
     Its arguments and errors are those of `train`, and `config` is a `RunConfig`.
@@ -203,7 +203,7 @@ def prepared_task(
         best_metric(dict.fromkeys(metric_names(classes_of(dataset), class_weights)), options.best_metric)
     if config.is_chief:
         begin(dataset, options, hparams, display)
-    task = Task(
+    task = TrainingTask(
         options,
         dataset,
         build_estimator(dataset, options, config, display.line, watch),
@@ -253,7 +253,7 @@ def begin(dataset: OpenDataset, options: TrainingPlan, hparams: Any, display: Di
             storage.delete(layout.join(options.model_dir, path))
 
 
-def run_task(task: Task) -> Trained | None:
+def run_task(task: TrainingTask) -> Trained | None:
     """Performs this task's role: trains, evaluates or serves parameters."""
     config, model_dir = task.config, task.options.model_dir
     if not config.cluster_spec or config.task_type == "evaluator":
@@ -278,7 +278,7 @@ def run_task(task: Task) -> Trained | None:
     return conclude(task, steps=task.latest_step() - before, seconds=seconds)
 
 
-def grow_trees(task: Task) -> None:
+def grow_trees(task: TrainingTask) -> None:
     """Grows and evaluates boosted trees; those of a process that was killed then are not grown again."""
     ended = "the trees were grown before"
     if not task.latest_step():
@@ -288,7 +288,7 @@ def grow_trees(task: Task) -> None:
     mark_ended(task.options.model_dir, ended)
 
 
-def take_steps(task: Task) -> None:
+def take_steps(task: TrainingTask) -> None:
     """Trains up to the last step, as the task that the `RunConfig` names; without a cluster, evaluates on the way."""
     options, config = task.options, task.config
     hooks: list[Any] = []
@@ -316,7 +316,7 @@ def take_steps(task: Task) -> None:
         task.estimator.train(read, max_steps=options.max_steps, hooks=hooks, saving_listeners=[listener])
 
 
-def evaluate_continuously(task: Task) -> Trained:
+def evaluate_continuously(task: TrainingTask) -> Trained:
     """The evaluator's role: evaluates new checkpoints until training has ended.
 
     Estimator's own loop ends only at max_steps, and so never if training stops early.
@@ -344,7 +344,7 @@ def evaluate_continuously(task: Task) -> Trained:
     return conclude(task, steps=None, seconds=time.monotonic() - started)
 
 
-def evaluate_checkpoint(task: Task, checkpoint: str) -> Metrics:
+def evaluate_checkpoint(task: TrainingTask, checkpoint: str) -> Metrics:
     """Evaluates one checkpoint, keeps it if it is the best, records the evaluation and reports it."""
     options = task.options
     task.say(f"evaluating on {options.eval_split}")
@@ -359,7 +359,7 @@ def evaluate_checkpoint(task: Task, checkpoint: str) -> Metrics:
     return metrics
 
 
-def conclude(task: Task, *, steps: int | None, seconds: float) -> Trained:
+def conclude(task: TrainingTask, *, steps: int | None, seconds: float) -> Trained:
     """Writes the final export, and the metrics and reports of the recommended one: the best if there is one.
 
     They are of the evaluation split and, if asked, `test`.
@@ -410,7 +410,7 @@ def conclude(task: Task, *, steps: int | None, seconds: float) -> Trained:
     return trained if options.promote_to is None else promoted(trained, task, options.promote_to)
 
 
-def profile_of(task: Task) -> Profile | None:
+def profile_of(task: TrainingTask) -> Profile | None:
     """Where the time went until now, and the setting most worth trying; None without `--profile`."""
     if task.profiled is None:
         return None
@@ -422,7 +422,7 @@ def profile_of(task: Task) -> Profile | None:
     return Profile(seconds, task.profiled.steps, trace_dir, advice)
 
 
-def promoted(trained: Trained, task: Task, to: str) -> Trained:
+def promoted(trained: Trained, task: TrainingTask, to: str) -> Trained:
     """Promotes the best export; a refusal is no failure of the training.
 
     Raises:

@@ -64,7 +64,7 @@ class TrainedOn(Strict):
     schema_fingerprint: str
 
 
-class Plan(Strict):
+class RecordedPlan(Strict):
     """How long a training is, how it is evaluated, and how its model sees the label; see `trainer.loop.plan`."""
 
     batch_size: int
@@ -77,7 +77,7 @@ class Plan(Strict):
     label: LabelScale = LabelScale()
 
 
-class Training(Strict):
+class RecordedTraining(Strict):
     """One training: model, hyper-parameters, data, augmentation and plan.
 
     `warm_start_from` is the checkpoint that it was asked to begin with.
@@ -88,7 +88,7 @@ class Training(Strict):
     hparams: dict[str, Any]
     augment: dict[str, Any]
     warm_start_from: str | None = None
-    plan: Plan
+    plan: RecordedPlan
     data: TrainedOn
     versions: dict[str, str]
 
@@ -97,7 +97,7 @@ class ModelManifest(Strict):
     """The content of `model.json`: the training that writes the checkpoints."""
 
     format_version: Literal[1] = 1
-    current: Training
+    current: RecordedTraining
 
 
 def describe_training(
@@ -107,11 +107,11 @@ def describe_training(
     hparams: dict[str, Any],
     augment: dict[str, Any],
     warm_start_from: str | None = None,
-    plan: Plan,
-) -> Training:
+    plan: RecordedPlan,
+) -> RecordedTraining:
     """The entry for a training that begins now. Tuples in `hparams` become lists, as in JSON."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
-    return Training(
+    return RecordedTraining(
         started=f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}",
         model=model,
         hparams={name: list(value) if isinstance(value, tuple) else value for name, value in hparams.items()},
@@ -157,7 +157,7 @@ def model_dir_of(path: str) -> str | None:
     return None
 
 
-def claim_model_dir(model_dir: str, training: Training, *, resumes: bool) -> None:
+def claim_model_dir(model_dir: str, training: RecordedTraining, *, resumes: bool) -> None:
     """Records a training that starts, or resumes from a checkpoint.
 
     Args:
@@ -183,7 +183,7 @@ def claim_model_dir(model_dir: str, training: Training, *, resumes: bool) -> Non
     storage.write_bytes(layout.join(model_dir, MODEL_JSON), content.encode() + b"\n")
 
 
-def _differences(previous: Training, requested: Training) -> Iterator[str]:
+def _differences(previous: RecordedTraining, requested: RecordedTraining) -> Iterator[str]:
     if previous.model != requested.model:
         yield f"its model is {previous.model!r}, not {requested.model!r}"
     else:
@@ -199,7 +199,7 @@ def _changed(previous: dict[str, Any], requested: dict[str, Any]) -> Iterator[st
             yield f"its {name} is {previous.get(name)}, not {requested.get(name)}"
 
 
-def check_trusted(training: Training, model_dir: str, *, trust: bool, instead: str = "") -> None:
+def check_trusted(training: RecordedTraining, model_dir: str, *, trust: bool, instead: str = "") -> None:
     """Refuses what a stranger's `model.json` could have run or read: a function by its name, a network by its path.
 
     Args:

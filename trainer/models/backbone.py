@@ -61,7 +61,7 @@ def scaled(images: tf.Tensor, pixels: str) -> tf.Tensor:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class NetworkFile:
     """What a file holds.
 
     Attributes:
@@ -100,7 +100,7 @@ class Backbone:
     predict: Any
     train: Any
     weights: Mapping[int, BackboneWeight]
-    source: Source
+    source: NetworkFile
 
     def __call__(self, images: tf.Tensor, *, training: bool) -> tuple[tf.Tensor, Any]:
         """Feature vectors in the graph of a `model_fn`, whose variables this makes.
@@ -199,7 +199,7 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
     return Backbone(functions[0], functions[-1], weights, source)
 
 
-def _read_saved_model(path: str) -> Source:
+def _read_saved_model(path: str) -> NetworkFile:
     if not storage.exists(storage.join(path, "saved_model.pb")):
         raise UsageError(
             f"path={path}: no folder with saved_model.pb; {FORM}. What trains, evaluates or checks a backbone builds "
@@ -220,7 +220,7 @@ def _read_saved_model(path: str) -> Source:
         _check_input(path, "its call", tensor_specs)
         takes_mode = any(isinstance(argument, bool) for argument in itertools.chain.from_iterable(arguments))
         call = (lambda x, training: loaded(x, training=training)) if takes_mode else (lambda x, _: loaded(x))
-        return Source(call, tensor_specs[0].shape, getattr(loaded, "trainable_variables", None))
+        return NetworkFile(call, tensor_specs[0].shape, getattr(loaded, "trainable_variables", None))
     signature = loaded.signatures.get("serving_default")
     if signature is None:
         raise UsageError(f"path={path}: has neither a call nor the signature 'serving_default'; save it with one")
@@ -228,7 +228,7 @@ def _read_saved_model(path: str) -> Source:
     _check_input(path, "its signature 'serving_default'", list(named.values()))
     ((name, spec),) = named.items()
     why = "has only a signature, which knows no training"
-    return Source(lambda x, _: loaded.signatures["serving_default"](**{name: x}), spec.shape, None, why)
+    return NetworkFile(lambda x, _: loaded.signatures["serving_default"](**{name: x}), spec.shape, None, why)
 
 
 def _check_input(path: str, what: str, specs: Sequence[Any]) -> None:
@@ -237,7 +237,7 @@ def _check_input(path: str, what: str, specs: Sequence[Any]) -> None:
         raise UsageError(f"path={path}: {what} takes {specs_text}; expected images, float32 [batch, height, width, 3]")
 
 
-def _traced(path: str, source: Source, images: tf.TensorSpec, *, training: bool) -> Any:
+def _traced(path: str, source: NetworkFile, images: tf.TensorSpec, *, training: bool) -> Any:
     """The `ConcreteFunction` from images to vectors."""
 
     def call(x: tf.Tensor) -> tf.Tensor:

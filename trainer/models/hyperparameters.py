@@ -12,7 +12,7 @@ from schemas import storage
 
 
 @dataclasses.dataclass(frozen=True)
-class Range:
+class Bounds:
     """The values that a hyper-parameter takes, in the `Annotated` type of its field.
 
     Attributes:
@@ -24,14 +24,14 @@ class Range:
     below: float = math.inf
 
 
-Count = Annotated[int, Range(0)]
-Positive = Annotated[int, Range(1)]
-NotNegative = Annotated[float, Range(0)]
-Share = Annotated[float, Range(0, 1)]
+Count = Annotated[int, Bounds(0)]
+Positive = Annotated[int, Bounds(1)]
+NotNegative = Annotated[float, Bounds(0)]
+Share = Annotated[float, Bounds(0, 1)]
 
 
 class Hparams:
-    """Hyper-parameters: a frozen dataclass whose fields all have defaults, and are checked against their `Range`."""
+    """Hyper-parameters: a frozen dataclass whose fields all have defaults, and are checked against their `Bounds`."""
 
     def __post_init__(self) -> None:
         for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
@@ -110,7 +110,7 @@ class TabularHparams(Hparams):
     dropout: Share | None = None
     frequencies: Count = 16
     frequency_scale: NotNegative | None = None
-    embedding_size: Annotated[int, Range(2)] = 8
+    embedding_size: Annotated[int, Bounds(2)] = 8
     squash: NotNegative = 3.0
     learning_rate: NotNegative = 0.005
     decay: bool = True
@@ -143,14 +143,14 @@ class BoostedTreesHparams(Hparams):
     num_iterations: Positive = 1000
     early_stopping_round: Count = 50
     learning_rate: float = 0.1
-    num_leaves: Annotated[int, Range(2, 131_073)] = 31
-    max_depth: Annotated[int, Range(-1)] = -1
+    num_leaves: Annotated[int, Bounds(2, 131_073)] = 31
+    max_depth: Annotated[int, Bounds(-1)] = -1
     min_data_in_leaf: Count = 20
     bagging_fraction: float = 1.0
     feature_fraction: float | None = None
     lambda_l1: NotNegative = 0.0
     lambda_l2: NotNegative = 0.0
-    max_bin: Annotated[int, Range(2, 65_536)] = 255
+    max_bin: Annotated[int, Bounds(2, 65_536)] = 255
     list_limit: Positive = 64
 
     def __post_init__(self) -> None:
@@ -183,7 +183,7 @@ class SqueezenextHparams(Hparams):
       l2: weight of the squared kernels in the loss.
     """
 
-    width: Annotated[float, Range(0.125)] = 1.0
+    width: Annotated[float, Bounds(0.125)] = 1.0
     units: tuple[int, ...] = (6, 6, 8, 1)
     learning_rate: NotNegative = 0.04
     warmup: Share = 0.05

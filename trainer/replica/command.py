@@ -1,11 +1,11 @@
-"""`python -m trainer.replica ARGS`: `python -m trainer.task ARGS` as one process of several, on any platform.
+"""Runs one process of a training that was submitted as several: `python -m trainer.replica ARGS`.
 
-The training runs in a process of its own with the TF_CONFIG of its role. This one, which imports no TensorFlow, ends a
-parameter server when all others have ended, and keeps the chief until the evaluator has exported.
+It starts `python -m trainer.task ARGS` with the TF_CONFIG of its role, on any platform. This process, which imports no
+TensorFlow, ends a parameter server when all others have ended, and keeps the chief until the evaluator has exported.
 
-The processes of a training tell each other that they have ended by a small file each, in the model directory. A service
-ends all replicas with the chief, and so would end the evaluator before its last export. Parameter servers end by
-themselves never. Both wait for such files, which need no connection between the processes.
+For that, each process writes a small file when it has ended, in the model directory. A service ends all replicas with
+the chief, and so would end the evaluator before its last export; parameter servers never end by themselves. Both wait
+for such files, which need no connection between the processes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESTART_SECONDS = 900.0  # a task that has failed, and that nobody starts again 
 
 
 class Ends:
-    """The files of one job.
+    """The files by which the processes of one job tell each other that they have ended.
 
     Args:
       model_dir: the model directory, which all processes reach.
@@ -53,7 +53,7 @@ class Ends:
         storage.write_bytes(self._path(task), json.dumps({"exit_code": exit_code}).encode() + b"\n")
 
     def done(self, tasks: Collection[Task]) -> bool:
-        """Whether all of these tasks have ended well. False if the files cannot be read: it is asked again soon.
+        """Returns whether all of these tasks have ended well; False if the files cannot be read now.
 
         Raises:
           MillraceError: one of them has failed, and was not started again.
@@ -133,31 +133,23 @@ def _child(
     arguments: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
     """A process that is asked to end if the block ends first, and the signals that were passed on to it."""
-    signals: list[int] = []
-    started: list[subprocess.Popen[bytes]] = []
+    child, signals = subprocess.Popen(arguments, env=environment), []  # noqa: S603 - our own command
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         signals.append(number)
-        for child in started:
-            child.send_signal(number)
+        child.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        child = subprocess.Popen(arguments, env=environment)  # noqa: S603 - our own command
-        early = tuple(signals)
-        started.append(child)
-        for number in early:
-            child.send_signal(number)
         yield child, signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for child in started:
-            child.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(GRACE_SECONDS)
-            child.kill()
-            child.wait()
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(GRACE_SECONDS)
+        child.kill()
+        child.wait()
 
 
 def _ended(child: subprocess.Popen[bytes]) -> int | None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from schemas.errors import UsageError
 from schemas.spec.features import CategoryLabel, Feature, Label, NumericLabel, Text
 from trainer.loop.plan import as_recorded, ended_early, plan_training
-from trainer.model_dir.model_json import EVALUATIONS, TrainedOn, Training
+from trainer.model_dir.model_json import EVALUATIONS, RecordedTraining, TrainedOn
 from trainer.models import BUILT_IN
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import LabelScale
@@ -145,7 +145,7 @@ def recorded(folder: Path, plan: TrainingPlan, *, step: int = 60) -> str:
         "dnn": {**dataclasses.asdict(BUILT_IN["dnn"].hparams()), "dropout": 0.5},
         "backbone": {"path": str(folder / "net.keras"), "pixels": "0..1"},
     }
-    entry = Training(
+    entry = RecordedTraining(
         started="",
         model=plan.model,
         hparams=hparams.get(plan.model, {}),
