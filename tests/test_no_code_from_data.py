@@ -195,17 +195,10 @@ def test_a_store_names_no_file_that_labels_are_written_to_unasked(tmp_path, caps
     existing_file = tmp_path / "kept.csv"
     existing_file.write_text("kept")
     with contextlib.closing(connect(str(tmp_path / "store"))) as database:
-        database.execute("INSERT INTO outputs (path) VALUES (?)", (str(existing_file),))
+        database.execute("INSERT INTO outputs (path, last) VALUES (?, 1)", (str(existing_file),))
         database.execute("""UPDATE requests SET label = '["yes"]', output = 1""")
     (tmp_path / "labels.csv").write_text("_id,late\na,yes\n")
-    argv = [
-        "--store",
-        str(tmp_path / "store"),
-        "--join",
-        str(tmp_path / "labels.csv"),
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    argv = [str(tmp_path / "store"), str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out")]
     assert label.main(argv) == 2
     assert (
         f"was interrupted while it handed rows to {existing_file}; run it again with --output"

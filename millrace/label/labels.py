@@ -1,134 +1,124 @@
-"""Files of labels, read into a temporary table `labels` of the connection to a store, with a row for each key."""
+"""Files of labels, read into the temporary table `labels` of the connection to a store, a row for each key."""
 
 from __future__ import annotations
 
 import collections
-import contextlib
 import csv
-import dataclasses
 import itertools
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from millrace.store.rows import ID
+import pyarrow as pa
+
+from millrace.label.outputs import as_bytes, folder_name, label_columns
+from millrace.store.layout import ID, RequestLayout, column_names, spelled_key
 from schemas import interrupts, storage
 from schemas.errors import UsageError
-from schemas.spec.words import canonical
+from schemas.formats import text
+from schemas.spec.loader import AnySchema
+from schemas.spec.table import Schema
 
 _BATCH = 10_000
-_EXAMPLES = 5  # labels that cannot be used, whose file and row are named
+_EXAMPLES = 5  # labels that cannot be used, whose file and line are named
 _TABLE = """
 CREATE TEMP TABLE labels (
     key BLOB PRIMARY KEY,
-    cells TEXT NOT NULL,                -- the columns that are read, as a JSON list
-    copies INTEGER NOT NULL DEFAULT 0,  -- further rows with these cells
-    conflicts INTEGER NOT NULL DEFAULT 0,
-    matched INTEGER NOT NULL DEFAULT 0  -- whether a stored row has the key
+    cells TEXT NOT NULL,                    -- the columns that are read, as a JSON list
+    conflicts INTEGER NOT NULL DEFAULT 0,   -- whether another row has the key with other cells
+    matched INTEGER NOT NULL DEFAULT 0      -- whether a stored request has the key
 ) WITHOUT ROWID
 """
 _ADD = """
 INSERT INTO labels (key, cells) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET
-copies = copies + (cells = excluded.cells), conflicts = conflicts + (cells != excluded.cells)
+conflicts = conflicts OR cells != excluded.cells
 """
-
-# Why rows of labels cannot be used, by row, given the cells of their columns by name.
-Check = Callable[[Mapping[str, Sequence[bytes]]], Mapping[int, str]]
-
-
-@dataclasses.dataclass(frozen=True)
-class LabelColumns:
-    """The columns that are read of files of labels.
-
-    Attributes:
-      key: the column of the key.
-      label: the names that the label's column may have; it is checked under the first.
-      more: the other columns.
-      delimiter: between cells, in files whose header has it; a comma in others.
-      check: why rows cannot be used.
-    """
-
-    key: str
-    label: Sequence[str]
-    more: Sequence[str]
-    delimiter: str
-    check: Check
 
 
 def load_labels(
-    database: sqlite3.Connection, paths: Sequence[str], columns: LabelColumns
-) -> tuple[collections.Counter[str], list[str]]:
-    """Reads CSV files in UTF-8, with headers, into the temporary table `labels`.
+    database: sqlite3.Connection, paths: Sequence[str], schema: AnySchema, layout: RequestLayout
+) -> tuple[str, collections.Counter[str], list[str]]:
+    """Reads CSV files in UTF-8, with headers, into the table `labels`.
 
     Returns:
-      The counts of labels (see `millrace.label.joining.Joined`), and the file, row and reason of the first that cannot
-      be used.
+      The column of the keys: `_id`, or the schema's key if the first file has no `_id`; the counts `labels` and
+      `invalid_labels`; and the file, line and reason of the first labels that cannot be used.
 
     Raises:
       UsageError: a file lacks a column, or is not a CSV file.
     """
     counts: collections.Counter[str] = collections.Counter()
     examples: list[str] = []
+    names, key, delimiter = label_columns(schema, layout), "", ","
+    if isinstance(schema, Schema):
+        delimiter = schema.csv.delimiter
     csv.field_size_limit(sys.maxsize)
     database.execute(_TABLE)
     for path in paths:
-        with open_labels(path, columns.delimiter) as (header, rows):
-            label = next((name for name in columns.label if name in header), columns.label[0])
-            for name in (columns.key, label, *columns.more):
-                if name not in header:
-                    raise UsageError(f"{path}: has no column {name!r}; its header is {', '.join(header)[:300]}")
-            places = {columns.label[0]: header.index(label), **{name: header.index(name) for name in columns.more}}
-            key_place = header.index(columns.key)
-            complete = _complete_rows(path, rows, len(header))
-            while batch := list(itertools.islice(complete, _BATCH)):
-                interrupts.check()
-                cells = {name: [as_bytes(row[place]) for _, row in batch] for name, place in places.items()}
-                problems = columns.check(cells)
-                usable = [row for i, (_, row) in enumerate(batch) if i not in problems]
-                keys = [spelled(columns.key, as_bytes(row[key_place]).strip()) for row in usable]
-                values = [json.dumps([row[place] for place in places.values()]) for row in usable]
-                database.execute("BEGIN")  # of a temporary table alone: it locks nothing of the store
-                database.executemany(_ADD, zip(keys, values, strict=True))
-                database.execute("COMMIT")
-                counts.update(labels=len(batch), invalid_labels=len(problems))
-                for i in sorted(problems)[: _EXAMPLES - len(examples)]:
-                    examples.append(f"{path}: row {batch[i][0]}: {problems[i]}")
-    (copies, conflicts) = database.execute("SELECT total(copies), total(conflicts > 0) FROM labels").fetchone()
-    counts.update(duplicate_labels=int(copies), conflicting_keys=int(conflicts))
-    return counts, examples
+        rows = _read_rows(path, delimiter)
+        header = [name.strip() for name in next(rows, (0, []))[1]]
+        if isinstance(schema, Schema) and names[0] not in header:  # it may be called as in the schema
+            header = [names[0] if name == schema.label.name else name for name in header]
+        key = key or _key_column(header, schema)
+        if missing := [name for name in (key, *names) if name not in header]:
+            raise UsageError(f"{path}: has no column {missing[0]!r}; its header is {', '.join(header)[:300]}")
+        while batch := list(itertools.islice(rows, _BATCH)):
+            interrupts.check()
+            for line, row in batch:
+                if len(row) != len(header):
+                    raise UsageError(f"{path}: line {line} has {len(row)} cells, and the header {len(header)}")
+            columns = dict(zip(header, zip(*(row for _, row in batch), strict=True), strict=True))
+            cells = {name: [as_bytes(cell) for cell in columns[name]] for name in names}
+            problems = _table_problems(cells, schema) if isinstance(schema, Schema) else _folder_problems(cells)
+            keys = [cell.encode() if key == ID else spelled_key(as_bytes(cell)) for cell in columns[key]]
+            values = map(json.dumps, zip(*(columns[name] for name in names), strict=True))
+            labels = [label for i, label in enumerate(zip(keys, values, strict=True)) if i not in problems]
+            database.execute("BEGIN")  # of a temporary table alone: it locks nothing of the store
+            database.executemany(_ADD, labels)
+            database.execute("COMMIT")
+            counts.update(labels=len(batch), invalid_labels=len(problems))
+            for i in sorted(problems)[: _EXAMPLES - len(examples)]:
+                examples.append(f"{path}: line {batch[i][0]}: {problems[i]}")
+    return key, counts, examples
 
 
-def spelled(column: str, key: bytes) -> bytes:
-    """A key as the job's reader spells it, so that 7.0 is 7; the id of a request as it is."""
-    return key if column == ID else as_bytes(canonical(key.decode("utf-8", "surrogateescape")))
-
-
-def as_bytes(cell: str) -> bytes:
-    """A cell's bytes, those that are not UTF-8 included."""
-    return cell.encode("utf-8", "surrogateescape")
-
-
-@contextlib.contextmanager
-def open_labels(path: str, delimiter: str) -> Iterator[tuple[list[str], Iterator[list[str]]]]:
-    """Opens a file of labels: the names in its header, and its rows."""
-    with (
-        storage.wrap_errors(path),
-        open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
-    ):
+def _read_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields each row with the number of its last line; first the header. Files may have commas instead, too."""
+    with storage.wrap_errors(path), open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         delimiter = delimiter if delimiter in file.readline() else ","
         file.seek(0)
-        rows = csv.reader(file, delimiter=delimiter)
+        reader = csv.reader(file, delimiter=delimiter)
         try:
-            yield [name.strip() for name in next(rows, [])], rows
+            yield from ((reader.line_num, row) for row in reader if row)
         except csv.Error as error:
-            raise UsageError(f"{path}: line {rows.line_num}: {error}") from None
+            raise UsageError(f"{path}: line {reader.line_num}: {error}") from None
 
 
-def _complete_rows(path: str, rows: Iterator[list[str]], width: int) -> Iterator[tuple[int, list[str]]]:
-    """Yields each row with its number, from 1."""
-    for number, row in enumerate(rows, start=1):
-        if row and len(row) != width:
-            raise UsageError(f"{path}: row {number} has {len(row)} cells, and the header {width}")
-        if row:
-            yield number, row
+def _key_column(header: Sequence[str], schema: AnySchema) -> str:
+    key = schema.key if isinstance(schema, Schema) else None
+    return ID if key is None or ID in header else column_names(key, schema)[0]
+
+
+def _table_problems(cells: Mapping[str, Sequence[bytes]], schema: Schema) -> dict[int, str]:
+    """Returns by row why preprocessing would reject what labels bring: the label, a weight, what the split is by."""
+    arrays = {}
+    for item in schema.items:
+        names = column_names(item, schema) if item.raw is not None else [""]
+        if cells.keys() >= set(names):
+            arrays[item.name] = [pa.array(cells[name], pa.binary()) for name in names]
+    problems = {row: f"{name}: {e.reason} ({e.detail})" for row, (name, e) in text.problems(arrays, schema).items()}
+    for name, values in cells.items() if not schema.csv.quoted_newlines else ():
+        for row in (row for row, value in enumerate(values) if b"\n" in value):
+            problems.setdefault(row, f"{name}: holds a line end, and the schema has no csv: {{quoted_newlines: true}}")
+    return problems
+
+
+def _folder_problems(cells: Mapping[str, Sequence[bytes]]) -> dict[int, str]:
+    """Returns by row why the labels of images cannot be a class."""
+    problems = {}
+    for column, values in cells.items():
+        for row, name in enumerate(map(folder_name, values)):
+            if not name or "/" in name or "\0" in name or name.startswith("."):
+                problems[row] = f"{column}: {name[:80]!r} cannot be the name of a folder, which is an image's class"
+    return problems

@@ -28,8 +28,7 @@ from millrace.serve.model import Loaded, Refused
 from millrace.serve.options import ServeOptions
 from millrace.serve.requests import Rows
 from millrace.serve.versions import Versions
-from millrace.store.rows import MODEL, Outputs, ServedBatch
-from millrace.store.store import RequestStore
+from millrace.store.writer import Outputs, RequestStore, ServedBatch, StoredAnswers
 from schemas.errors import MillraceError
 from schemas.exports.model import ERROR, spread
 
@@ -156,7 +155,7 @@ class Batcher:
     def _answer(self, batch: Sequence[_Waiting], loaded: Loaded) -> None:
         """Runs a batch, in the thread. What makes a batch fail fails for its own client only."""
         begun = time.perf_counter()
-        answers: list[tuple[Sequence[_Waiting], Future[Outputs]]]
+        answers: list[tuple[Sequence[_Waiting], Future[StoredAnswers]]]
         try:
             answers = [(batch, self._answered(batch, loaded))]
         except Exception:
@@ -166,11 +165,11 @@ class Batcher:
         for requests, outputs in answers:
             outputs.add_done_callback(functools.partial(self._in_loop, self._give, requests, loaded))
 
-    def _answered_alone(self, waiting: _Waiting, loaded: Loaded) -> Future[Outputs]:
+    def _answered_alone(self, waiting: _Waiting, loaded: Loaded) -> Future[StoredAnswers]:
         try:
             return self._answered([waiting], loaded)
         except Exception as error:
-            failed: Future[Outputs] = Future()
+            failed: Future[StoredAnswers] = Future()
             failed.set_exception(error)
             return failed
 
@@ -178,13 +177,13 @@ class Batcher:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _answered(self, batch: Sequence[_Waiting], loaded: Loaded) -> Future[Outputs]:
+    def _answered(self, batch: Sequence[_Waiting], loaded: Loaded) -> Future[StoredAnswers]:
         """Has the model answer a batch; the outputs are there once they are stored."""
         rows = _together([waiting.rows for waiting in batch])
         outputs = self._outputs(rows, loaded)
         if self._store is None:
-            done: Future[Outputs] = Future()
-            done.set_result(outputs)
+            done: Future[StoredAnswers] = Future()
+            done.set_result(StoredAnswers(outputs, [loaded.version] * rows.count))
             return done
         ids = [row_id for waiting in batch for row_id in waiting.ids]
         ids_given = [waiting.ids_given for waiting in batch for _ in waiting.ids]
@@ -215,23 +214,19 @@ class Batcher:
         self._begin()
         self._metrics.count_batch(rows, seconds)
 
-    def _give(self, requests: Sequence[_Waiting], loaded: Loaded, done: Future[Outputs]) -> None:
+    def _give(self, requests: Sequence[_Waiting], loaded: Loaded, done: Future[StoredAnswers]) -> None:
         """Gives the answers, in the event loop."""
         if (error := done.exception()) is not None:
             refused = _explained(error)
             for waiting in requests:
                 self._finish(waiting, refused)
             return
-        outputs = dict(done.result())
-        models = outputs.pop(MODEL, None)
+        outputs, versions = done.result()
         start = 0
         for waiting in requests:
             piece = slice(start, start + waiting.rows.count)
-            versions = [loaded.version] * waiting.rows.count
-            if models is not None:
-                versions = [version.decode() for version in models[piece].tolist()]
             parts = {name: values[piece] for name, values in outputs.items()}
-            self._finish(waiting, Answer(parts, loaded, versions))
+            self._finish(waiting, Answer(parts, loaded, versions[piece]))
             start = piece.stop
 
     def _finish(self, waiting: _Waiting, outcome: Answer | Refused | None) -> None:

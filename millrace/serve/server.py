@@ -19,7 +19,7 @@ from millrace.serve.metrics import Metrics, Readings
 from millrace.serve.model import Loaded
 from millrace.serve.options import ServeOptions
 from millrace.serve.versions import Versions
-from millrace.store.store import RequestStore
+from millrace.store.writer import RequestStore
 from schemas import storage
 from schemas.dataset.layout import SCHEMA_YAML
 from schemas.errors import MillraceError, UsageError
@@ -186,7 +186,6 @@ def _store(options: ServeOptions, loaded: Loaded) -> RequestStore | None:
     return RequestStore(
         options.store,
         loaded.interface.schema,
-        classes=loaded.interface.classes,
         schema_yaml=storage.read_bytes(storage.join(loaded.folder, EXTRA, SCHEMA_YAML)),
         retain_days=options.retain_days,
     )

@@ -1,8 +1,8 @@
-"""The requests that a server answered, stored before the answers leave. `millrace.label` reads them again.
+"""Stores the requests that a server answers, before the answers leave; `millrace.label` reads them again.
 
-rows       a batch of answered requests, and its rows as they are stored
-database   the store's folder: a SQLite file, image files, and a lock
-store      the thread that stores batches in groups and answers repeated requests
+layout     the raw values of a request as a line of CSV
+database   the store's folder: one SQLite file
+writer     the thread that stores answered batches in groups, each id once
 """
 
-__all__ = ["database", "rows", "store"]
+__all__ = ["database", "layout", "writer"]

@@ -1,4 +1,4 @@
-"""Raw columns to lines of a CSV file, which `schemas.csv.reader` reads back to the same values; lines back to cells.
+"""Raw columns to lines of a CSV file, which `schemas.csv.reader` reads back to the same values.
 
 Arrow does the work per cell. Strings are always quoted, so an empty one is no empty line. Numbers are the shortest text
 that is read as the same float32.
@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 
 from schemas.csv.decode import decode_columns
 from schemas.csv.header import ItemColumns
-from schemas.csv.lines import LF, Records, find_cells, take_columns
-from schemas.csv.values import as_text
 from schemas.spec.forms import CellError
 from schemas.spec.table import CsvOptions, Schema
 
@@ -77,23 +75,6 @@ def _bytes_of(array: pa.BinaryArray) -> tuple[bytes, np.ndarray]:
 def header_line(names: Sequence[str], options: CsvOptions) -> bytes:
     """A header."""
     return lines([string_cells([name.encode()], options) for name in names], options)[0]
-
-
-def columns(data: bytes, options: CsvOptions, width: int) -> list[pa.BinaryArray]:
-    """The cells of some lines as these functions write them: binary `[rows]` for each of `width` columns."""
-    codes = np.frombuffer(data, np.uint8)
-    ends, quotes = np.flatnonzero(codes == LF), np.flatnonzero(codes == ord(options.quote))
-    ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
-    lines = Records(data, 0, np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends, ends)
-    cells, wrong = find_cells(lines, delimiter=options.delimiter, quote=options.quote, width=width)
-    if wrong:
-        raise ValueError(f"{len(wrong)} lines do not have {width} cells")
-    return list(take_columns(cells, range(width)).values())
-
-
-def trimmed(cells: pa.BinaryArray) -> pa.BinaryArray:
-    """Cells without the white space around them."""
-    return pc.ascii_trim_whitespace(as_text(cells)).view(pa.binary())
 
 
 def problems(cells: Mapping[str, Sequence[pa.BinaryArray]], schema: Schema) -> Mapping[int, tuple[str, CellError]]:

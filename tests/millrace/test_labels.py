@@ -21,8 +21,9 @@ from beam_jobs.core.options import AppendOptions, JobOptions
 from beam_jobs.runs.append import run_append
 from beam_jobs.runs.job import run_job
 from millrace.label import command, joining
-from millrace.label.outputs import file_layout
-from millrace.store.rows import ServedBatch, layout_of
+from millrace.label.outputs import label_columns
+from millrace.store.layout import RequestLayout
+from millrace.store.writer import ServedBatch
 from schemas.dataset import open_dataset
 from schemas.samples.tables import covertype_rows
 from schemas.spec.features import CategoryLabel
@@ -47,14 +48,14 @@ def store(tmp_path) -> Path:
 
 @pytest.fixture
 def join(capfd, tmp_path):
-    """`join(lines, *flags)`: the exit code and the counts, or the error."""
+    """`join(lines, *more)`: the exit code and the counts, or the error. Each run gets a file of its own in `out/`."""
 
-    def join(lines: Sequence[str], *flags: str) -> tuple[int, dict]:
+    def join(lines: Sequence[str], *more: str) -> tuple[int, dict]:
         (tmp_path / "labels.csv").write_text("".join(f"{line}\n" for line in lines))
-        output = () if "--output" in flags else ("--output", str(tmp_path / "out"))
-        argv = ["--store", str(tmp_path / "store"), *output, "--json", *flags]
+        run = len(list((tmp_path / "out").glob("*.csv")))
+        output = () if "--output" in more else ("--output", str(tmp_path / f"out/{run}.csv"))
         capfd.readouterr()
-        code = command.main([*argv, "--join", str(tmp_path / "labels.csv")])
+        code = command.main([str(tmp_path / "store"), str(tmp_path / "labels.csv"), *more, *output, "--json"])
         return code, json.loads(capfd.readouterr().out)
 
     return join
@@ -70,23 +71,25 @@ def emitted(tmp_path: Path) -> list[dict[str, str]]:
 
 def test_keys_that_are_whole_numbers_have_one_spelling(join, tmp_path):
     write_store(tmp_path / "store", LATE.encode(), late_batch(["7", "8.0", "9.5", "10"], age=20))
-    code, counts = join(["id,late", "7.0,yes", "8,no", "9.5,yes", "10.0,yes", "10,yes"], "--on", "id")
+    code, counts = join(["id,late", "7.0,yes", "8,no", "9.5,yes", "10.0,yes", "10,yes"])
     assert code == 0
-    assert (counts["written"], counts["unmatched_labels"], counts["duplicate_labels"]) == (4, 0, 1)
+    assert (counts["written"], counts["unmatched_labels"]) == (4, 0)
     assert [row["late"] for row in emitted(tmp_path)] == ["yes", "no", "yes", "yes"]
 
 
 @pytest.mark.usefixtures("store")
 def test_rows_are_written_with_their_labels_and_only_once(join, tmp_path):
     label_lines = [f"{i}-{k},{'yes' if k % 2 else 'no'}" for i in range(10) for k in range(10)]
-    code, first = join(["id,late", *label_lines, "unknown,yes"], "--on", "id")
+    code, first = join(["id,late", *label_lines, "unknown,yes"])
     assert code == 0
     assert (first["stored"], first["written"], first["unlabelled"], first["unmatched_labels"]) == (200, 100, 100, 1)
-    code, again = join(["id,late", *label_lines], "--on", "id")
+    code, again = join(["id,late", *label_lines])
     assert (code, again["written"], again["before"], again["file"]) == (0, 0, 100, None)
     rest = [f"{i}-{k},no" for i in range(20) for k in range(10)]
-    code, more = join(["id,late", *rest], "--on", "id")
-    assert (more["written"], more["before"], more["contradicted"]) == (100, 100, 50)
+    code, more = join(["id,late", *rest])
+    assert (more["written"], more["before"], more["contradicted"]) == (100, 50, 50)
+    code, error = join(["id,late", *rest], "--output", more["file"])
+    assert (code, "exists already; give another file" in error["error"]) == (2, True)
     rows = emitted(tmp_path)
     assert sorted(row["id"] for row in rows) == sorted(f"{i}-{k}" for i in range(20) for k in range(10))
     assert {row["id"]: row["late"] for row in rows if row["id"].startswith("3-")} == {
@@ -95,39 +98,31 @@ def test_rows_are_written_with_their_labels_and_only_once(join, tmp_path):
 
 
 @pytest.mark.usefixtures("store")
-def test_duplicates_and_conflicts_are_counted_and_wait(join, tmp_path):
+def test_conflicts_are_counted_and_wait(join, tmp_path):
     code, report = join(["_id,late", "0-0,yes", "0-0,yes", "0-1,yes", "0-1,no", "0-2,no"])
-    assert (code, report["written"], report["duplicate_labels"], report["conflicting_keys"]) == (0, 2, 1, 1)
-    assert report["conflicting"] == 1
+    assert (code, report["written"], report["conflicting"]) == (0, 2, 1)
     assert join(["_id,late", "0-1,no"])[1]["written"] == 1
     assert [(row["id"], row["late"]) for row in emitted(tmp_path)] == [("0-0", "yes"), ("0-2", "no"), ("0-1", "no")]
 
 
 @pytest.mark.usefixtures("store")
 def test_a_label_that_preprocessing_would_reject_waits_for_a_right_one(join, tmp_path):
-    lines = ["id,late", "0-0,yes", "0-1,maybe", "0-2,", "0-3,YES", "0-4,no", "0-4,perhaps", "0-5, no "]
-    code, report = join(lines, "--on", "id")
+    code, report = join(["id,late", "0-0,yes", "0-1,maybe", "0-2,", "0-3,YES", "0-4,no", "0-4,perhaps", "0-5, no "])
     assert (code, report["written"], report["unlabelled"], report["conflicting"]) == (0, 3, 197, 0)
     path = tmp_path / "labels.csv"
     expected = "expected one of no, yes"
     assert (report["invalid_labels"], report["examples"]) == (
         4,
         [
-            f"{path}: row 2: late: label_not_in_values (found 'maybe', {expected})",
-            f"{path}: row 3: late: missing_label (found '', which means missing; expected a label)",
-            f"{path}: row 4: late: label_not_in_values (found 'YES', {expected})",
-            f"{path}: row 6: late: label_not_in_values (found 'perhaps', {expected})",
+            f"{path}: line 3: late: label_not_in_values (found 'maybe', {expected})",
+            f"{path}: line 4: late: missing_label (found '', which means missing; expected a label)",
+            f"{path}: line 5: late: label_not_in_values (found 'YES', {expected})",
+            f"{path}: line 7: late: label_not_in_values (found 'perhaps', {expected})",
         ],
     )
-    assert join(["id,late", "0-1,yes", "0-2,no", "0-3,yes"], "--on", "id")[1]["written"] == 3
-    assert {row["id"]: row["late"].strip() for row in emitted(tmp_path)} == {
-        "0-0": "yes",
-        "0-4": "no",
-        "0-5": "no",
-        "0-1": "yes",
-        "0-2": "no",
-        "0-3": "yes",
-    }
+    assert join(["id,late", "0-1,yes", "0-2,no", "0-3,yes"])[1]["written"] == 3
+    labels = {row["id"]: row["late"].strip() for row in emitted(tmp_path)}
+    assert labels == {"0-0": "yes", "0-4": "no", "0-5": "no", "0-1": "yes", "0-2": "no", "0-3": "yes"}
 
 
 NUMBER = LATE.replace('kind: category, values: ["no", "yes"]', "kind: numeric")
@@ -151,24 +146,32 @@ def test_which_labels_preprocessing_would_reject(tmp_path, join, schema_yaml, he
     write_store(tmp_path / "store", schema_yaml.encode(), late_batch([f"r{i}" for i in range(len(labels))]))
     (tmp_path / "first.csv").write_text("id,late,w,month\n")  # of another form than the one that follows it
     lines = [header, *(f"r{i}{header[2]}{text}" for i, text in enumerate(labels))]
-    code, report = join(lines, "--on", "id", "--join", str(tmp_path / "first.csv"))
-    wrong = {i: reason for i, reason in enumerate(labels.values(), start=1) if reason}
+    code, report = join(lines, str(tmp_path / "first.csv"))
+    wrong = {i: reason for i, reason in enumerate(labels.values(), start=2) if reason}
     assert (code, report["written"], report["invalid_labels"]) == (0, len(labels) - len(wrong), len(wrong))
     for (i, reason), example in zip(wrong.items(), report["examples"], strict=True):
-        assert example.startswith(f"{tmp_path / 'labels.csv'}: row {i}: ")
+        assert example.startswith(f"{tmp_path / 'labels.csv'}: line {i}: ")
         assert reason in example
 
 
-def test_how_far_it_has_read_is_shown_on_a_terminal(store, tmp_path, capsys, monkeypatch):
-    (tmp_path / "labels.csv").write_text("id,late\n0-0,yes\n0-1,maybe\n")
-    argv = ["--store", str(store), "--join", str(tmp_path / "labels.csv"), "--on", "id", "--output"]
-    for flags, shown in ([], True), (["--quiet"], False):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        assert command.main([*argv, str(tmp_path / f"out{len(flags)}"), *flags]) == 0
-        output = capsys.readouterr()
-        assert ("100 %, 200 rows" in output.err, output.err.endswith("\r\x1b[K")) == (shown, shown)
-        assert "        1 label left out, of rows that preprocessing would reject:\n" in output.out
-        assert "row 2: late: label_not_in_values (found 'maybe', expected one of no, yes)\n" in output.out
+def test_what_it_prints(store, tmp_path, capsys):
+    lines = ["id,late", "0-0,yes", "0-1,maybe", *(f"{i}-9,-" for i in range(5))]
+    (tmp_path / "labels.csv").write_text("".join(f"{line}\n" for line in lines))
+    assert command.main([str(store), str(tmp_path / "labels.csv"), "--output", str(tmp_path / "out.csv")]) == 0
+    problem = "label_not_in_values (found"
+    assert capsys.readouterr().out.splitlines() == [
+        "      200 requests in the store",
+        "        1 row labelled now",
+        "      199 rows without a label yet",
+        "        6 labels left out, of rows that preprocessing would reject:",
+        f"          {tmp_path}/labels.csv: line 3: late: {problem} 'maybe', expected one of no, yes)",
+        *(
+            f"          {tmp_path}/labels.csv: line {i}: late: {problem} '-', expected one of no, yes)"
+            for i in range(4, 8)
+        ),
+        "          and 1 more",
+        f"labelled  {tmp_path}/out.csv",
+    ]
 
 
 @pytest.mark.usefixtures("store")
@@ -183,23 +186,22 @@ def test_preprocessing_takes_the_files(join, tmp_path):
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
-    ("header", "flags", "message"),
+    ("header", "message"),
     [
-        ("id,label", [], "has no column 'late'"),
-        ("key,late", ["--on", "key"], "--on key: stored requests have no such column"),
-        ("key,late", [], "has no column 'id'"),
-        ('id,late\n"a,yes', [], "row 1 has 1 cells"),
-        ("id,late\na,b,c", [], "row 1 has 3 cells, and the header 2"),
+        ("id,label", "has no column 'late'"),
+        ("key,late", "has no column 'id'; its header is key, late"),
+        ('id,late\n"a,yes', "line 2 has 1 cells, and the header 2"),
+        ("id,late\na,b,c", "line 2 has 3 cells, and the header 2"),
     ],
 )
-def test_usage(join, header, flags, message):
-    code, error = join([header], *flags)
+def test_usage(join, header, message):
+    code, error = join([header])
     assert code == 2
     assert message in error["error"]
 
 
 def test_no_store(tmp_path, capsys):
-    assert command.main(["--store", str(tmp_path / "x"), "--join", "x.csv", "--output", str(tmp_path / "out")]) == 2
+    assert command.main([str(tmp_path / "x"), "x.csv", "--output", str(tmp_path / "out.csv")]) == 2
     assert "holds no requests; give the --store of a server" in capsys.readouterr().err
 
 
@@ -210,7 +212,7 @@ from millrace.label import command, joining
 from millrace.store import database
 
 folder = sys.argv[1]
-argv = ["--store", f"{folder}/store", "--join", f"{folder}/labels.csv", "--on", "id", "--output", f"{folder}/out"]
+argv = [f"{folder}/store", f"{folder}/labels.csv", "--output", ""]
 connect = database.connect
 
 def connect_and_count(*args, **settings):
@@ -227,14 +229,18 @@ def connect_and_count(*args, **settings):
 joining.connect = connect_and_count
 joining._ROWS_AT_ONCE = 16
 names = [f"{i}-{k}" for i in range(20) for k in range(10)]
-for step in [*range(1, 40), 0]:
+output = 1000
+for step in [*range(1, 40), 0, 0]:
+    argv[-1] = f"{folder}/out/{output}.csv"
     count = 5 * step if step else 200
     with open(f"{folder}/labels.csv", "w") as file:
         file.write("id,late\\n" + "".join(f"{name},yes\\n" for name in names[:count]))
     child = os.fork()
     if child == 0:
-        os._exit(command.main([*argv, "--quiet"]))
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        os._exit(command.main(argv))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(code, flush=True)
+    output += code != 9  # a run that was killed is run again
 """
 
 
@@ -251,18 +257,25 @@ def test_a_kill_at_any_moment_leaves_each_row_in_one_file(tmp_path):
 
 
 @pytest.mark.usefixtures("store")
-def test_an_interrupted_run_is_completed_with_the_same_rows(join, tmp_path, monkeypatch):
-    labels = ["id,late", *(f"{i}-0,yes" for i in range(20))]
+@pytest.mark.parametrize("function", ["write_table", "_finish"])
+def test_an_interrupted_run_is_completed_with_the_same_bytes(join, tmp_path, monkeypatch, function):
+    """Also if the server has stored more rows of these labels since."""
+    labels = ["id,late", *(f"{i}-0,yes" for i in range(20)), "new,no"]
     path = tmp_path / "labelled.csv"
     with monkeypatch.context() as patch:
-        patch.setattr(joining, "write_file", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        assert join(labels, "--on", "id", "--output", str(path))[0] == 130
-    code, error = join(labels, "--on", "id", "--output", str(tmp_path / "other.csv"))
+        patch.setattr(joining, function, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert join(labels, "--output", str(path))[0] == 130
+    before = path.read_bytes() if path.exists() else None
+    assert (before is None) == (function == "write_table")
+    write_store(tmp_path / "store", LATE.encode(), late_batch(["new"]))
+    code, error = join(labels, "--output", str(tmp_path / "other.csv"))
     assert (code, f"handed rows to {path}" in error["error"]) == (2, True)
-    code, counts = join(labels, "--on", "id", "--output", str(path))
-    assert (code, counts["written"], counts["before"], counts["file"]) == (0, 0, 20, str(path))
+    code, counts = join(labels, "--output", str(path))
+    assert (code, counts["written"], counts["stored"], counts["file"]) == (0, 20, 200, str(path))
+    assert before in (None, path.read_bytes())
     with open(path, newline="") as file:
         assert [row["id"] for row in csv.DictReader(file)] == [f"{i}-0" for i in range(20)]
+    assert join(labels)[1]["written"] == 1
 
 
 def answered(schema: Schema, rows: int) -> ServedBatch:
@@ -287,8 +300,8 @@ def test_files_have_the_columns_where_the_schema_finds_them(name, tmp_path, join
     schema = load_schema(str(path))
     assert isinstance(schema, Schema)
     assert isinstance(schema.label, CategoryLabel)
-    write_store(tmp_path / "store", path.read_bytes(), answered(schema, 4), classes=("1", "2"))
-    more = file_layout(schema, layout_of(schema).names).more  # which the split is by
+    write_store(tmp_path / "store", path.read_bytes(), answered(schema, 4))
+    more = label_columns(schema, RequestLayout.of(schema))[1:]  # which the split is by
     (label_value, *_) = schema.label.values or ()
     rows = [[f"r{i}", label_value, *("x" for _ in more)] for i in range(4)]
     code, report = join([",".join(row) for row in (["_id", schema.label.name, *more], *rows)])
@@ -308,12 +321,13 @@ def test_images_go_into_the_folder_of_their_class(tmp_path, join):
     images = [png(np.full((8, 8, 3), i, np.uint8)) for i in range(3)]
     outputs = {"class": np.array([b"cat"] * 3, object), "error": np.array([b""] * 3, object)}
     batch = ServedBatch(["a", "b", "c"], [True] * 3, {"image": np.array(images, object)}, outputs, "1", [1.0] * 3, 2.0)
-    write_store(tmp_path / "store", schema_yaml, batch, batch, classes=("cat", "dog"))  # again: it is stored already
+    write_store(tmp_path / "store", schema_yaml, batch, batch)  # again: it is stored already
     for count in (2, 0):
-        code, report = join(["_id,label", "a,cat", "b,dog", "c,dog/cat", "c,.."])
+        labels = ["_id,label", "a,cat", "b,dog", "c,dog/cat", "c,.."]
+        code, report = join(labels, "--output", str(tmp_path / "out"))
         counts = [report[name] for name in ("written", "invalid_labels", "unlabelled")]
         assert (code, counts) == (0, [count, 2, 1])
-        assert "row 3: label: 'dog/cat' cannot be the name of a folder" in report["examples"][0]
+        assert "line 4: label: 'dog/cat' cannot be the name of a folder" in report["examples"][0]
     placed = {path.parent.name: path.read_bytes() for path in (tmp_path / "out").glob("*/*.png")}
     assert placed == {"cat": images[0], "dog": images[1]}
     assert sorted(stored_images(tmp_path / "store").values()) == sorted(images)
@@ -353,14 +367,14 @@ def store_requests(folder: Path, rows: np.ndarray) -> Path:
         columns = {"terrain": batch[:, :10], "wilderness_area": batch[:, 10:14], "soil_type": batch[:, 14:54]}
         outputs = {"class": np.full(len(batch), b"1", object), "error": np.full(len(batch), b"", object)}
         batches.append(ServedBatch(ids, [True] * len(batch), columns, outputs, "7", [1.8e9] * len(batch), 1.8e9))
-    write_store(folder, SCHEMA.read_bytes(), *batches, classes=())
+    write_store(folder, SCHEMA.read_bytes(), *batches)
     return folder
 
 
 def written_requests(store: Path) -> str:
     """The file of the requests of a store, without labels."""
     path = str(store.parent / "requests.csv")
-    assert command.main(["--store", str(store), "--output", path]) == 0
+    assert command.main([str(store), "--output", path]) == 0
     return path
 
 
@@ -404,9 +418,8 @@ def test_labelled_and_appended(rows: np.ndarray, tmp_path: Path) -> None:
     preprocess(tmp_path, "rows.csv", rows, "out")
     store_requests(tmp_path / "store", new)
     (tmp_path / "labels.csv").write_text("_id,cover_type\n" + "".join(f"r{i},{row[54]}\n" for i, row in enumerate(new)))
-    places = {"store": "store", "join": "labels.csv", "output": "labelled"}
-    assert command.main([arg for name, at in places.items() for arg in (f"--{name}", str(tmp_path / at))]) == 0
-    labelled = tmp_path / "labelled" / "labelled-000001.csv"
+    labelled = tmp_path / "labelled.csv"
+    assert command.main([str(tmp_path / "store"), str(tmp_path / "labels.csv"), "--output", str(labelled)]) == 0
     assert (np.loadtxt(labelled, delimiter=",", quotechar='"') == new).all()
     run_append(AppendOptions(append_to=str(tmp_path / "out"), input=(str(labelled),), quiet=True))
     grown = open_dataset(str(tmp_path / "out")).manifest

@@ -10,23 +10,19 @@ from typing import Any
 import numpy as np
 
 from millrace.store.database import connect
-from millrace.store.rows import ServedBatch
-from millrace.store.store import RequestStore
+from millrace.store.writer import RequestStore, ServedBatch
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
 
 SCHEMA = parse_schema(LATE.encode(), "late.yaml")
-CLASSES = ("no", "yes")
 
 
-def write_store(
-    folder: str | Path, schema_yaml: bytes, *batches: ServedBatch, classes: Sequence[str] = CLASSES, **settings: Any
-) -> None:
+def write_store(folder: str | Path, schema_yaml: bytes, *batches: ServedBatch, **settings: Any) -> None:
     """Stores batches of requests of a schema."""
     schema = parse_schema(schema_yaml, "schema.yaml")
-    store = RequestStore(str(folder), schema, classes=classes, schema_yaml=schema_yaml, **settings)
+    store = RequestStore(str(folder), schema, schema_yaml=schema_yaml, **settings)
     for batch in batches:
-        store.append(batch)
+        store.submit(batch).result()
     store.close()
 
 

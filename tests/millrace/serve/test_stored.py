@@ -124,12 +124,12 @@ import itertools, os, random, sys, threading
 if sys.argv[3] != "0":
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
-from tests.support.stored_requests import CLASSES, SCHEMA, late_batch
+from tests.support.stored_requests import SCHEMA, late_batch
 from schemas.errors import MillraceError
-from millrace.store.store import RequestStore
+from millrace.store.writer import RequestStore
 
 path, round_, *_ = sys.argv[1:]
-store = RequestStore(path, SCHEMA, classes=CLASSES)
+store = RequestStore(path, SCHEMA)
 
 def work(thread):
     chance = random.Random(f"{round_} {thread}")
@@ -140,7 +140,7 @@ def work(thread):
         rows = 1 + len(name) % 3
         names = [name] if rows == 1 else [f"{name}/{k}" for k in range(rows)]
         try:
-            store.append(late_batch(names))
+            store.submit(late_batch(names)).result()
         except MillraceError:
             continue
         os.write(1, "".join(f"{each}\\n" for each in names).encode())
