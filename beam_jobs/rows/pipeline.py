@@ -15,8 +15,8 @@ from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
 from beam_jobs.core.source import Plan, Steps
 from beam_jobs.profiles import LEAKAGE, STATISTICS, merged
 from beam_jobs.records.encode import Encoded, EncodeExamples
-from beam_jobs.rows.children import Collected
-from beam_jobs.rows.groups import Unit, unit_starts
+from beam_jobs.rows.children import SharedWork
+from beam_jobs.rows.groups import unit_starts
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import CollectProfiles, ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.numeric import tensor_config
@@ -25,8 +25,7 @@ from beam_jobs.transform.preprocessing import ByName
 from beam_jobs.transform.rejects import Outputs
 from beam_jobs.transform.write_transform import write_transform
 from schemas.dataset.records import graph_inputs
-from schemas.profile.columns import columns_of, raw_names
-from schemas.profile.leakage import watched_rows
+from schemas.profile.columns import raw_names
 from schemas.spec.forms import RawColumn
 from schemas.spec.naming import file_name
 from schemas.spec.table import Schema, graph_columns, hints_of
@@ -38,7 +37,7 @@ def row_steps(
     *,
     schema: Schema,
     ranges: Ranges,
-    units: Sequence[Unit] = (),
+    work: SharedWork,
 ) -> Steps:
     """Applies the steps from ranges to encoded records.
 
@@ -47,7 +46,7 @@ def row_steps(
         plan: what all sources need.
         schema: the schema of the rows.
         ranges: creates the input of both reads.
-        units: what profiles are collected of and then merged, in order; none: all is one.
+        work: the units whose profiles are collected and then merged, in order; without any, all rows are one.
     """
     measures, counts = False, []
     if plan.transform_from is None:
@@ -71,16 +70,15 @@ def row_steps(
 
     groups, file_counts = ranges.create(pipeline, "Transform", count=True)
     digests = not measures
-    rows, encoded = _transform_rows(groups, transform_fn, plan, schema, units=units, digests=digests)
+    rows, encoded = _transform_rows(groups, transform_fn, plan, schema, work=work, digests=digests)
     late_rejects = encoded[REJECTS]
 
     if plan.observed_apart:
-        collecting = CollectProfiles(schema, units, Collected(plan.statistics, plan.leakage))
+        collecting = beam.ParDo(CollectProfiles(work), beam.pvalue.AsList(late_rejects))
         profiles = (
             pipeline
-            | "CacheFolder" >> beam.Create([plan.cache_dir], reshuffle=False)
-            | "CollectProfiles"
-            >> beam.ParDo(collecting, beam.pvalue.AsList(late_rejects)).with_outputs(STATISTICS, LEAKAGE)
+            | "ProfilesOnce" >> beam.Create([None], reshuffle=False)
+            | "CollectProfiles" >> collecting.with_outputs(STATISTICS, LEAKAGE)
         )
         collected = {STATISTICS: plan.statistics, LEAKAGE: plan.leakage}
         watched = {tag: profiles[tag] for tag in collected if collected[tag]}
@@ -107,7 +105,7 @@ def _transform_rows(
     schema: Schema,
     *,
     digests: bool,
-    units: Sequence[Unit],
+    work: SharedWork,
 ) -> tuple[Any, Any]:
     """Groups -> the outputs of `read` and those of `EncodeExamples`. See `row_steps` for the arguments."""
     apart = plan.observed_apart
@@ -144,10 +142,10 @@ def _transform_rows(
                 inputs=plan.inputs,
                 staging=plan.staging,
                 parity_threshold=plan.parity_threshold,
-                described=columns_of(schema) if plan.statistics and not apart else None,
+                described=None if apart else work.described,
                 known_ids=plan.known_ids,
-                guarded=watched_rows(schema) if plan.leakage and not apart else None,
-                units=unit_starts(units),
+                guarded=None if apart else work.watched,
+                units=unit_starts(work.units),
                 placed=True,
             )
         )

@@ -1,12 +1,13 @@
 """Groups of ranges of files -> raw RecordBatches; counts every record and stores every reject.
 
-What the first read of a group decodes is cached on local disk for the second read (`beam_jobs.rows.groups`). Corrected
+What the first read of a group decodes is cached on local disk for the second read (`beam_jobs.rows.cache`). Corrected
 records are read like ranges of their files, which may be gone.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -31,18 +32,9 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.workers import TURN
 from beam_jobs.profiles import findings_of
-from beam_jobs.rows.children import Collected, collect_profiles, wait_for
-from beam_jobs.rows.groups import (
-    Group,
-    InGroup,
-    Unit,
-    cache_path,
-    decode,
-    joined,
-    range_bytes,
-    read_cache,
-    write_through,
-)
+from beam_jobs.rows.cache import cache_path, claimed, read_cache, write_through
+from beam_jobs.rows.children import SharedWork
+from beam_jobs.rows.groups import Group, InGroup, decode, joined, range_bytes
 from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN
 from schemas import storage
 from schemas.concurrency import prefetch
@@ -193,11 +185,10 @@ class ReadRanges(beam.DoFn):
         workers.tell_begun(self.staging)
         progress.enter(self.phase)
         progress.begin(piece)
-        if self.cache_dir is not None:
-            wait_for(self.cache_dir, group)
+        path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
         try:
-            with TURN:
-                for part, decoded in prefetch(self.read(group)):
+            with contextlib.nullcontext() if path is None else claimed(path), TURN:
+                for part, decoded in prefetch(self.read(group, path)):
                     rejects += decoded.rejects
                     so_far = sum(sizes[:part]) + min(decoded.consumed, sizes[part])
                     progress.add(
@@ -214,9 +205,8 @@ class ReadRanges(beam.DoFn):
         finally:
             self.reject_outputs += kept_rejects(self.staging, rejects, phase=self.phase)
 
-    def read(self, group: Group) -> Iterator[InGroup]:
-        """The group's records, decoded now or before."""
-        path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
+    def read(self, group: Group, path: str | None) -> Iterator[InGroup]:
+        """Reads a group from its cache file, or decodes it if there is none."""
         if path is not None and os.path.exists(path):
             return read_cache(path)
         decoded = decode(group, self.schema, digests=self.digests)
@@ -326,17 +316,13 @@ class ReadForTransform(ReadRanges):
 
 
 class CollectProfiles(beam.DoFn):
-    """The folder of the cache, with the RejectFiles of the transform as side input -> what STATISTICS and LEAKAGE say.
+    """None, with the transform's RejectFiles as side input -> STATISTICS and LEAKAGE of a job that has children."""
 
-    Of a job whose children collect the profiles, once all rows have been transformed.
-    """
+    def __init__(self, work: SharedWork) -> None:
+        self.work = work
 
-    def __init__(self, schema: Schema, units: Sequence[Unit], collected: Collected) -> None:
-        self.args = schema, units, collected
-
-    def process(self, folder: str, late: Sequence[RejectFile]) -> Iterator[beam.pvalue.TaggedOutput]:
-        schema, units, collected = self.args
+    def process(self, _: None, late: Sequence[RejectFile]) -> Iterator[beam.pvalue.TaggedOutput]:
         rejects = (reject for file in late for reject in read_rejects(storage.read_bytes(file.path)))
         places = ((file_key(reject.source), reject.offset) for reject in rejects)
-        for tag, profile in findings_of(collect_profiles(schema, folder, units, collected, places)):
+        for tag, profile in findings_of(self.work.observe_all(places)):
             yield beam.pvalue.TaggedOutput(tag, profile)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs, stage_listing
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import Chosen, RawFiles
-from beam_jobs.rows.children import Children, Collected, steps_of, workers_by_default
+from beam_jobs.rows.children import Children, SharedWork, workers_by_default
 from beam_jobs.rows.groups import CorrectedRecords, Group, grouped, units_of
 from schemas import storage
 from schemas.dataset import OpenDataset, layout
 from schemas.dataset.manifest import KnownInput, read_inputs
 from schemas.formats import check_not_empty, row_format
+from schemas.profile.columns import columns_of
+from schemas.profile.leakage import watched_rows
 from schemas.rejects import Reject
 from schemas.rows import RowFile
 from schemas.spec.differences import difference
@@ -101,9 +103,18 @@ class RowSource:
         """Starts the processes that work on the groups beside this one; their cache is in a local folder."""
         count = workers_by_default(self.total) if options.workers is None else options.workers
         groups = self.groups if count > 1 else ()
-        units = tuple(units_of(groups)) if options.statistics or options.leakage else ()
-        steps = steps_of(groups, units, Collected(options.statistics, options.leakage), folder)
-        return Children(self.schema, steps, folder, children=min(count - 1, len(steps) - len(units)))
+        work = self._work(folder, groups, statistics=options.statistics, leakage=options.leakage)
+        return Children(work, children=min(count - 1, len(work.divisible())))
+
+    def _work(self, folder: str, groups: tuple[Group, ...], *, statistics: bool, leakage: bool) -> SharedWork:
+        return SharedWork(
+            self.schema,
+            folder,
+            groups,
+            units=tuple(units_of(groups)) if statistics or leakage else (),
+            described=columns_of(self.schema) if statistics else None,
+            watched=watched_rows(self.schema) if leakage else None,
+        )
 
     def preprocessing_fn(self) -> Any:
         from beam_jobs.transform.preprocessing import Preprocessing
@@ -129,8 +140,9 @@ class RowSource:
         from beam_jobs.rows.ranges import FileRanges
 
         ranges = FileRanges(plan.inputs, self.schema, self.range_bytes, self.max_input_ratio)
-        units = tuple(units_of(self.groups)) if plan.cache_dir is not None else ()
-        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, units=units)
+        groups = self.groups if plan.cache_dir is not None else ()
+        work = self._work(plan.cache_dir or "", groups, statistics=plan.statistics, leakage=plan.leakage)
+        return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, work=work)
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         offsets: dict[str, list[int]] = {}
@@ -207,7 +219,8 @@ class CorrectedRows(RowSource):
         from beam_jobs.rows.pipeline import row_steps
         from beam_jobs.rows.ranges import GivenRanges
 
-        return row_steps(pipeline, plan, schema=self.schema, ranges=GivenRanges(tuple(self._parts())))
+        work = self._work("", (), statistics=plan.statistics, leakage=plan.leakage)
+        return row_steps(pipeline, plan, schema=self.schema, ranges=GivenRanges(tuple(self._parts())), work=work)
 
     def _parts(self) -> Iterator[CorrectedRecords]:
         """The records, sorted by file and offset, in parts of one file each."""

@@ -29,6 +29,7 @@ from schemas.rows import RowFile
 from schemas.spec.table import OFFSET, Schema, raw_columns
 
 _COLUMNS = pa.schema({"file": pa.int64(), "offset": pa.int64()})
+_CODEC = pa.Codec("zstd", compression_level=1)  # the next level takes three times as long, and makes no smaller files
 MOST_GZIP_BYTES = 256 << 20  # a larger gzip'd file is not decompressed for the sake of a few rows
 
 
@@ -37,7 +38,7 @@ class PlacesFile:
 
     def __init__(self) -> None:
         self._data = pa.BufferOutputStream()
-        self._writer = pa.ipc.new_file(self._data, _COLUMNS, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+        self._writer = pa.ipc.new_file(self._data, _COLUMNS, options=pa.ipc.IpcWriteOptions(compression=_CODEC))
         self.rows = 0
 
     def add(self, places: np.ndarray) -> None:

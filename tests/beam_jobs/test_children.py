@@ -1,4 +1,4 @@
-"""Child processes that decode rows for a local job: the same records as without, and what happens when one ends."""
+"""Child processes that decode rows for a local job: the same records as without, also when one ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,14 @@ import pytest
 
 from beam_jobs.rows import children
 from beam_jobs.rows import groups as groups_module
-from beam_jobs.rows.children import (
-    MIN_BYTES,
-    Children,
-    Collected,
-    collect_profiles,
-    steps_of,
-    wait_for,
-    workers_by_default,
-)
-from beam_jobs.rows.groups import Group, Unit, cache_path, decode, grouped, read_cache
+from beam_jobs.rows.cache import cache_path, claim, claimed, read_cache
+from beam_jobs.rows.children import MIN_BYTES, Children, SharedWork, workers_by_default
+from beam_jobs.rows.groups import Group, Unit, decode, grouped
 from schemas.csv.file import open_csv, split_ranges
 from schemas.dataset import OpenDataset
-from schemas.errors import MillraceError
+from schemas.profile.columns import columns_of
+from schemas.profile.leakage import watched_rows
+from schemas.profile.profiles import Profiles
 from tests.support.csv_reading import table_schema
 from tests.support.datasets import BAD, BROKEN, FEW, FEW_HEADER, FEW_ROWS, Folder, rejects_of, written
 from tests.support.people import people_csv
@@ -46,20 +40,26 @@ def groups_of(path: Path, text: str = ROWS) -> list[Group]:
     return list(grouped(split_ranges(open_csv(str(path), table_schema(FEW)), range_bytes=RANGE_BYTES), group_bytes=500))
 
 
-EVERY = Collected(statistics=True, leakage=True)
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "cache"
+    path.mkdir()
+    return path
+
+
+def shared(groups: Sequence[Group], folder: Path, *, units: Sequence[Unit] = ()) -> SharedWork:
+    schema = table_schema(FEW)
+    return SharedWork(schema, str(folder), tuple(groups), tuple(units), columns_of(schema), watched_rows(schema))
 
 
 @contextlib.contextmanager
-def started(groups: list[Group], folder: Path, *, children: int = 1, units: Sequence[Unit] = ()) -> Iterator[Children]:
-    folder.mkdir(exist_ok=True)
-    steps = steps_of(groups, units, EVERY, str(folder))
-    with contextlib.closing(Children(table_schema(FEW), steps, str(folder), children=children)) as workers:
+def started(work: SharedWork, *, children: int = 1) -> Iterator[Children]:
+    with contextlib.closing(Children(work, children=children)) as workers:
         yield workers
 
 
-def idle(workers: Children) -> bool:
-    """Whether nothing is left to do."""
-    return not workers._todo and not workers._busy
+def cached(folder: Path) -> int:
+    return len(list(folder.glob("decoded-*.arrow")))
 
 
 def gone(pid: int) -> bool:
@@ -70,94 +70,92 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_children_cache_what_the_parent_would_decode(tmp_path: Path) -> None:
+def test_children_cache_what_the_parent_would_decode(tmp_path: Path, folder: Path) -> None:
     groups = groups_of(tmp_path / "rows.csv")
     assert len(groups) == 5
-    with started(groups, tmp_path / "cache", children=2) as workers:
+    with started(shared(groups, folder), children=2) as workers:
         assert len(workers.pids) == 2
-        until(lambda: idle(workers), "all groups are decoded")
-        for group in groups:
-            wait_for(str(tmp_path / "cache"), group)
+        until(lambda: all(map(gone, workers.pids)), "the children have done it all")
     for group in groups:
-        again = list(read_cache(cache_path(str(tmp_path / "cache"), group)))
+        again = list(read_cache(cache_path(str(folder), group)))
         assert again == list(decode(group, table_schema(FEW), digests=True))
-    assert len(os.listdir(tmp_path / "cache")) == len(groups)
+    assert cached(folder) == len(groups)
 
 
-def test_what_a_child_cannot_decode_is_left_to_the_parent_and_its_message(tmp_path: Path) -> None:
+def test_what_a_child_cannot_do_is_left_to_the_parent(tmp_path: Path, folder: Path) -> None:
+    """A group that has changed has no cache; the profiles of a unit cannot be written in the place of a folder."""
     groups = groups_of(tmp_path / "rows.csv")
+    work = shared(groups, folder, units=[(group,) for group in groups])
+    for number in range(len(groups)):
+        Path(work.profile_path(number)).mkdir()
+    with started(work) as workers:
+        until(lambda: gone(workers.pids[0]), "the child has tried all steps")
+    assert cached(folder) == len(groups)
+    assert sum(rows_of(work.observe_all([])).values()) == len(FEW_ROWS) + len(BAD) - len(BROKEN)
     (tmp_path / "rows.csv").write_text(ROWS + "more\n")
-    with started(groups, tmp_path / "cache") as workers:
-        until(lambda: idle(workers), "the child has tried all groups")
-        wait_for(str(tmp_path / "cache"), groups[0])
-    assert not list(tmp_path.glob("cache/*"))
-    with pytest.raises(MillraceError, match=r"rows\.csv.*changed"):
-        list(decode(groups[0], table_schema(FEW), digests=False))
+    (tmp_path / "empty").mkdir()
+    with started(shared(groups, tmp_path / "empty")) as workers:
+        until(lambda: gone(workers.pids[0]), "the child has tried all groups")
+    assert not cached(tmp_path / "empty")
 
 
-def test_a_file_that_cannot_be_cut_is_left_to_the_parent(tmp_path: Path) -> None:
+def rows_of(profiles: Profiles) -> dict[str, int]:
+    assert profiles.statistics is not None
+    return profiles.statistics.rows
+
+
+def test_a_file_that_cannot_be_cut_is_left_to_the_parent(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
-    groups: list[Group] = [
-        tuple(split_ranges(open_csv(str(tmp_path / "rows.csv.gz"), table_schema(FEW)), range_bytes=RANGE_BYTES))
-    ]
-    assert list(steps_of(groups, (), EVERY, str(tmp_path / "cache"))) == []
+    file = open_csv(str(tmp_path / "rows.csv.gz"), table_schema(FEW))
+    assert shared([tuple(split_ranges(file, range_bytes=RANGE_BYTES))], folder).divisible() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_child_that_is_killed_is_an_error_with_a_remedy(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_step_is_left_to_the_worker_that_has_claimed_it(tmp_path: Path, folder: Path) -> None:
     groups = groups_of(tmp_path / "rows.csv")
-    with started(groups, tmp_path / "cache") as workers:
-        (pid,) = workers.pids
-        os.kill(pid, signal.SIGSTOP)  # so that it has not done all steps when it is killed
-        os.kill(pid, number)
-        os.kill(pid, signal.SIGCONT)
-        with pytest.raises(MillraceError) as error:  # also where the parent has begun the group itself
-            until(lambda: wait_for(str(tmp_path / "cache"), groups[-1]), "the error")
-    assert f"process {pid}, which worked for this job, was killed by {number.name}" in str(error.value)
-    assert ("memory ran out" in str(error.value)) == (number == signal.SIGKILL)
-    assert "Give --workers 1" in str(error.value)
+    path = cache_path(str(folder), groups[1])
+    with claim(path) as is_ours, started(shared(groups, folder)) as workers:
+        assert is_ours
+        until(lambda: gone(workers.pids[0]), "the child does the others")
+    assert cached(folder) == len(groups) - 1
+    assert not os.path.exists(path)
 
 
-def test_the_parent_decodes_and_observes_while_it_waits_for_a_child(tmp_path: Path) -> None:
-    """A child that hangs at the first step does not keep the others from being done."""
+CLAIM = """
+import sys, time
+from beam_jobs.rows.cache import claimed
+with claimed(sys.argv[1]):
+    print(flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_claim_of_a_killed_child_ends(tmp_path: Path, folder: Path) -> None:
+    path = str(folder / "file")
+    with subprocess.Popen([sys.executable, "-c", CLAIM, path], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        with claim(path) as is_ours:
+            assert not is_ours
+        child.kill()
+        with claimed(path):  # waits for it
+            assert gone(child.pid)
+
+
+def test_profiles_do_not_depend_on_the_worker_that_collects_them(tmp_path: Path, folder: Path) -> None:
     groups = groups_of(tmp_path / "rows.csv")
-    folder, units = tmp_path / "cache", [(group,) for group in groups]
-    with started(groups, folder, units=units) as workers:
-        os.kill(workers.pids[0], signal.SIGSTOP)
-        until(lambda: cache_path(str(folder), groups[0]) in workers._busy, "the child is given the first group")
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(wait_for, str(folder), groups[0])
-            until(lambda: len(list(folder.glob("decoded-*.arrow"))) == len(groups) - 1, "the parent decodes the others")
-            assert not waiting.done()
-            os.kill(workers.pids[0], signal.SIGCONT)
-            waiting.result(timeout=600)
-        together = collect_profiles(table_schema(FEW), str(folder), units, EVERY, [])
-    with started([], folder, children=0):
-        again = collect_profiles(table_schema(FEW), str(folder), units, EVERY, [])
-    assert together is not None
-    assert again is not None
+    work = shared(groups, folder, units=[(group,) for group in groups])
+    alone = work.observe_all([])
+    with started(work, children=2) as workers:
+        until(lambda: all(map(gone, workers.pids)), "the children have done it all")
+        assert len(list(folder.glob("observed-?"))) == len(groups)
+        together = work.observe_all([])
+    assert alone.statistics is not None
     assert together.statistics is not None
-    assert again.statistics is not None
-    assert together.statistics.to_bytes() == again.statistics.to_bytes()
-    assert sum(again.statistics.rows.values()) == len(FEW_ROWS) + len(BAD) - len(BROKEN)
-    assert not list(folder.glob("observed-*"))
+    assert together.statistics.to_bytes() == alone.statistics.to_bytes()
 
 
-def test_a_child_that_cannot_write_profiles_leaves_them_to_the_parent(tmp_path: Path) -> None:
-    groups = groups_of(tmp_path / "rows.csv")
-    folder, units = tmp_path / "cache", [(group,) for group in groups]
-    for number in range(len(units)):
-        (folder / f"observed-{number}").mkdir(parents=True)
-    with started(groups, folder, children=2, units=units) as workers:
-        until(lambda: idle(workers), "the children have tried all units")
-        here = collect_profiles(table_schema(FEW), str(folder), units, EVERY, [])
-        assert here is not None
-        assert here.statistics is not None
-        assert sum(here.statistics.rows.values()) == len(FEW_ROWS) + len(BAD) - len(BROKEN)
-
-
-def test_closing_ends_a_child_that_does_not_answer(tmp_path: Path) -> None:
-    with started(groups_of(tmp_path / "rows.csv"), tmp_path / "cache") as workers:
+def test_closing_ends_a_child_that_does_not_answer(tmp_path: Path, folder: Path) -> None:
+    with started(shared(groups_of(tmp_path / "rows.csv"), folder)) as workers:
         os.kill(workers.pids[0], signal.SIGSTOP)
     assert gone(workers.pids[0])
 
@@ -264,14 +262,8 @@ sys.exit(main())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ended", "step"),
-    [
-        ("child", "observing"),
-        ("killed", "decoding"),
-    ],
-)
-def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, ended: str, step: str) -> None:
+@pytest.mark.parametrize("victim", ["child", "job"])
+def test_a_job_outlives_its_children_and_they_do_not_outlive_it(measured: Folder, victim: str) -> None:
     header, rows = people_csv(500).split("\n", 1)
     measured.raw.write_text(header + "\n" + 150 * rows)
     argv = measured.argv("--range_mb", "0.05", "--workers", "3")
@@ -279,16 +271,12 @@ def test_no_process_outlives_the_job_and_nothing_is_committed(measured: Folder, 
     try:
         until(lambda: len(children_of(job.pid)) == 2, "the children are there")
         pids = children_of(job.pid)
-        if step == "observing":
-            until(lambda: any(measured.output.glob("*/*/*/observed-*")), "a unit is observed")
-        os.kill(pids[0] if ended == "child" else job.pid, signal.SIGKILL)
+        for pid in pids if victim == "child" else [job.pid]:
+            os.kill(pid, signal.SIGKILL)
         _, printed = job.communicate(timeout=300)
     finally:
         job.kill()
     until(lambda: all(map(gone, pids)), "the children end")
-    assert job.returncode == {"child": 1, "killed": -9}[ended], printed
-    if ended == "child":
-        assert f"process {pids[0]}, which worked for this job, was killed by SIGKILL" in printed
     assert "Traceback" not in printed
-    if job.returncode > 0:
-        assert list(measured.output.iterdir()) == []
+    assert job.returncode == (0 if victim == "child" else -signal.SIGKILL), printed
+    assert (measured.output / "manifest.json").exists() == (victim == "child")

@@ -11,18 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_jobs.rows.groups import (
-    GROUP_BYTES,
-    GROUP_RANGES,
-    JOINED_ROWS,
-    Group,
-    decode,
-    grouped,
-    joined,
-    range_bytes,
-    read_cache,
-    write_through,
-)
+from beam_jobs.rows.cache import read_cache, write_through
+from beam_jobs.rows.groups import GROUP_BYTES, GROUP_RANGES, JOINED_ROWS, Group, decode, grouped, joined, range_bytes
 from schemas.csv.file import open_csv, split_ranges
 from schemas.csv.reader import read_range
 from schemas.dataset import layout
