@@ -31,7 +31,7 @@ from beam_jobs.rows.cache import cache_path, claim, claimed, read_cache, write_t
 from beam_jobs.rows.groups import Group, Place, Unit, decode, joined, unit_starts
 from schemas import interrupts, storage
 from schemas.concurrency import available_memory, usable_cores
-from schemas.profile.columns import Column
+from schemas.profile.columns import ProfiledColumn
 from schemas.profile.leakage import WatchedRows
 from schemas.profile.profiles import Profiles
 from schemas.spec.table import OFFSET, SPLIT, Schema, raw_columns
@@ -72,7 +72,7 @@ class SharedWork:
     folder: str
     groups: tuple[Group, ...]
     units: tuple[Unit, ...]
-    described: Sequence[Column] | None
+    described: Sequence[ProfiledColumn] | None
     watched: WatchedRows | None
 
     def divisible(self) -> list[Group]:
