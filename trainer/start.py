@@ -58,7 +58,7 @@ def local_data(
       quiet: whether to say nothing of what is copied.
 
     Raises:
-      UsageError: the cache is too small for what TensorFlow cannot read where it is.
+      UsageError: the cache is too small for the dataset.
       MillraceError: a file cannot be copied.
     """
     if cache_dir is None:
@@ -84,9 +84,4 @@ def local_data(
             f"{counted(copies.files - copies.copied, 'files')} found in {cache_dir}, {copies.copied:,} of "
             f"{copies.copied_bytes / 1e6:,.1f} MB copied"
         )
-        if copies.left_out:
-            say(
-                f"beyond --cache_gb {cache_gb:g}: {counted(len(copies.left_out), 'shards')}, read from {dataset.path} "
-                "in every epoch"
-            )
         yield copies.dataset

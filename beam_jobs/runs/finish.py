@@ -98,7 +98,7 @@ class LastStep(Generic[M]):
     inputs: StagedInputs
     output: str
     run: str
-    replaces: folders.Seen
+    replaces: folders.Snapshot
     started: float
 
     def __call__(self, result: str) -> None:

@@ -100,7 +100,7 @@ def check_output(output: str, noun: str, *, overwrite: bool) -> None:
                 f"--output {output}: holds {name!r}, which is not part of {noun}. Use an empty or a new folder."
             )
         return
-    content = layout.held(manifest)
+    content = layout.described_by(manifest)
     if content not in ("", noun):
         raise UsageError(f"--output {output}: holds {content}, and not {noun}; use another folder")
     if not overwrite:
@@ -208,7 +208,7 @@ class NewRun:
     output: str
     id: str
     lease: Lease
-    replaces: folders.Seen  # the manifest that was there when the lease was taken
+    replaces: folders.Snapshot  # the manifest that was there when the lease was taken
     started: float = dataclasses.field(default_factory=time.time)  # in seconds since 1970
     keeps_staging: bool = False  # until after the commit, so that another attempt at the last step may repeat it
     begun: threading.Event = dataclasses.field(default_factory=threading.Event)  # `removed_on_error` cleans up

@@ -61,7 +61,7 @@ class ReadProgress:
             self.report()
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """The bytes of a file, counted as they are read, up to `stop`."""
+        """Yields the bytes of a file, counted as they are read, up to `stop`."""
         for chunk in storage.read_chunks(path):
             if self.stop.is_set():
                 return
@@ -80,7 +80,7 @@ _Reasons = collections.Counter[tuple[str, str]]  # rejects by stage and reason
 
 
 def verify_account(manifest: Manifest) -> Iterator[Issue]:
-    """Issues in the manifest itself: sums that differ by input, split, shard or in total, and wrong file names."""
+    """Yields issues in the manifest itself: sums that differ by input, split, shard or in total, wrong file names."""
     yield from _repeated(named(manifest))
     if manifest.input_files:
         yield from verify_summed(manifest)
@@ -162,7 +162,7 @@ def _files(manifest: Manifest) -> Iterator[Issue]:
 
 
 def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
-    """Whether the run's rejects files hold as many rejects as the manifest counts, by stage and reason."""
+    """Checks that the run's rejects files hold as many rejects as the manifest counts, by stage and reason."""
     counts: _Reasons = collections.Counter()
     prefix = layout.join(manifest.run, "rejects-")
     for file in manifest.files:
@@ -198,7 +198,7 @@ def _issue(message: str, path: str = layout.MANIFEST) -> Issue:
 
 
 def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
-    """Issues in the entries of some inputs, which stand in the file `path`."""
+    """Yields issues in the entries of some inputs, which stand in the file `path`."""
     yield from _repeated((file.path for file in part.inputs), path, what="the input ")
     by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
     for count in part.counts:
@@ -233,7 +233,7 @@ def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
 
 
 def verify_input_files(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
-    """Issues in the files that hold the inputs, and whether they sum to what the manifest says."""
+    """Yields issues in the files that hold the inputs, and differences of their sums from the manifest's."""
     if not manifest.input_files:
         return
     inputs = 0
@@ -260,7 +260,7 @@ def verify_input_files(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
 
 
 def verify_summed(manifest: Manifest) -> Iterator[Issue]:
-    """Issues in a manifest whose inputs are in files, apart from what is in these files."""
+    """Yields issues in a manifest whose inputs are in files, apart from what is in these files."""
     if manifest.inputs or manifest.headers or manifest.counts:
         yield _issue("lists inputs itself, and names files of inputs as well")
     names = {file.path for file in manifest.files}

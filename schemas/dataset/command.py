@@ -164,8 +164,8 @@ def prune(options: PruneOptions, prog: str) -> command.Report:
     lines = [f"{verb} {name}, {size:,} bytes" for name, size in sizes.items()]
     lines += [f"left alone: {name}, {reason}" for names, reason in remaining.values() for name in names]
     lines.append(f"{data_dir}: {verb} {counted(len(leftovers), 'leftovers')}, {sum(sizes.values()):,} bytes")
-    found_by_kind = {kind: names for kind, (names, _) in remaining.items()}
-    return command.Report("\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, **found_by_kind})
+    names_by_kind = {kind: names for kind, (names, _) in remaining.items()}
+    return command.Report("\n".join(lines), {"path": data_dir, "dry_run": dry_run, "removed": sizes, **names_by_kind})
 
 
 COMMANDS = command.Commands(

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from schemas.spec.forms import Strict
-from schemas.storage.folders import Seen
+from schemas.storage.folders import Snapshot
 
 
 class Holder(Strict):
@@ -31,7 +31,7 @@ class Holder(Strict):
         return f"run {self.run} on host {self.host}, pid {self.pid}, since {self.since}"
 
     def is_gone(self, *, stale_seconds: float) -> bool:
-        """Whether the process is known to be dead, or its last heartbeat is older than `stale_seconds`."""
+        """Returns whether the process is known to be dead, or its last heartbeat is older than `stale_seconds`."""
         if time.time() - self.beat > stale_seconds:
             return True
         if (self.host, self.system) != (socket.gethostname(), _system()):
@@ -40,7 +40,7 @@ class Holder(Strict):
         return started is None or ("" not in (started, self.started) and started != self.started)
 
     def is_ahead(self, *, stale_seconds: float) -> bool:
-        """Whether its last heartbeat is so far in the future that the lease would not expire for a long time."""
+        """Returns whether its last heartbeat is so far in the future that the lease would long not expire."""
         return self.beat - time.time() > stale_seconds
 
 
@@ -104,8 +104,8 @@ def this_process(run: str) -> Holder:
     )
 
 
-def read_holder(snapshot: Seen) -> AnyHolder | None:
-    """The holder; None if there is no lease, or it cannot be parsed."""
+def read_holder(snapshot: Snapshot) -> AnyHolder | None:
+    """Returns the holder; None if there is no lease, or it cannot be parsed."""
     try:
         return _HOLDERS.validate_json(snapshot.data) if snapshot.data else None
     except ValidationError:

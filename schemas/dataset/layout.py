@@ -52,7 +52,7 @@ COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in t
 
 
 def new_run_id() -> str:
-    """A run's name: its start time in UTC, and four random hex digits."""
+    """Returns a run's name: its start time in UTC, and four random hex digits."""
     now = dt.datetime.now(dt.UTC)
     return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
@@ -115,13 +115,13 @@ def check_outside(folder: str, where: str, *marks: str, itself: bool = False) ->
     """
     above = map(str, pathlib.Path(os.path.realpath(folder)).parents) if storage.is_local(folder) else ()
     for place in (*((folder,) if itself else ()), *above):
-        for content in filter(None, (held(join(place, mark)) for mark in marks)):
+        for content in filter(None, (described_by(join(place, mark)) for mark in marks)):
             relation = "holds" if place == folder else f"lies in {place}, which holds"
             raise UsageError(f"{where}{folder}: {relation} {content}; use another folder")
 
 
-def held(path: str) -> str:
-    """What a MANIFEST or MODEL_JSON is of: `a dataset`, `predictions` or `a model`; nothing if it is none of these."""
+def described_by(path: str) -> str:
+    """Returns what a MANIFEST or MODEL_JSON describes: `a dataset`, `predictions` or `a model`; '' if none of these."""
     try:
         head = storage.read_bytes(path)[:200] if storage.exists(path) else b""
     except MillraceError:  # somebody else's

@@ -55,7 +55,7 @@ SHARED = (
 
 
 def read_leakage(data_dir: str, manifest: Manifest) -> dict[str, Any] | None:
-    """The values of the run's `leakage.json`; None if it has none. docs/leakage.md describes the keys.
+    """Returns the values of the run's `leakage.json`; None if it has none. docs/leakage.md describes the keys.
 
     Raises:
       MillraceError: it cannot be read.
@@ -65,7 +65,8 @@ def read_leakage(data_dir: str, manifest: Manifest) -> dict[str, Any] | None:
 
 
 def looked_at(findings: Mapping[str, Any], records: str) -> str:
-    """How much was compared, as a sentence's end: `all 5,000 rows`, or `1/4 of 8,000,000 rows, chosen by a hash`."""
+    """Returns how much was compared, as a sentence's end: `all 5,000 rows`, or `1/4 of 8,000,000 rows, chosen by a
+    hash`."""
     share, count = findings["share"], findings["records"]
     if share == 1:
         return f"all {counted(count, records)}"
@@ -73,7 +74,7 @@ def looked_at(findings: Mapping[str, Any], records: str) -> str:
 
 
 def lines(findings: Mapping[str, Any]) -> Iterator[str]:
-    """What was looked at, a line for each check, whether it found something or not."""
+    """Yields a line for each check, whether it found something or not."""
     if "rows" in findings:
         rows = findings["rows"]
         yield f"equal rows in two splits: {_of_splits(rows, 'equal')} ({looked_at(rows, 'rows')})"
@@ -104,12 +105,12 @@ def lines(findings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def percent(share: float) -> str:
-    """A share; what is not nothing is never shown as 0."""
+    """Returns a share in percent; a share above 0 is never shown as 0."""
     return f"{100 * share:.1f} %" if share >= 0.0005 or not share else "< 0.1 %"
 
 
 def predicted_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> list[str]:
-    """The classes that a feature tells alone, if it does not tell the label as a whole; the best told first."""
+    """Returns the classes that a feature tells alone, if it does not tell the label as a whole; the best told first."""
     whole = feature.get("auc", 0.0) > label.get("limit", 1.0)
     return [] if whole else [item["class"] for item in feature.get("tells", ())]
 

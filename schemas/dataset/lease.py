@@ -34,7 +34,7 @@ from schemas.dataset.holders import (
 )
 from schemas.errors import MillraceError
 from schemas.storage import folders
-from schemas.storage.folders import Changed, Seen
+from schemas.storage.folders import Changed, Snapshot
 
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 120.0  # longer than swapping or a slightly wrong clock can delay the heartbeat of a live job
@@ -47,11 +47,11 @@ class LeaseError(MillraceError):
 class Lease:
     """A lease that this process has taken, or that it holds as part of a job on a cluster. Thread-safe."""
 
-    def __init__(self, data_dir: str, holder: AnyHolder, snapshot: Seen) -> None:
+    def __init__(self, data_dir: str, holder: AnyHolder, snapshot: Snapshot) -> None:
         self.data_dir = data_dir
         self._path = layout.join(data_dir, layout.LEASE)
         self._holder = holder
-        self._seen = snapshot
+        self._snapshot = snapshot
         self._lock = threading.Lock()
 
     def renew(self) -> None:
@@ -62,14 +62,14 @@ class Lease:
         """
         with self._lock:
             if isinstance(self._holder, RemoteHolder):
-                self._seen = self._mine()
+                self._snapshot = self._mine()
                 return
             self._holder = self._holder.model_copy(update={"beat": time.time()})
             data = self._holder.model_dump_json().encode()
             try:
-                self._seen = folders.swap(self._path, data, self._seen)
+                self._snapshot = folders.swap(self._path, data, self._snapshot)
             except Changed:
-                self._seen = self._mine()  # an earlier put succeeded, but its response was lost
+                self._snapshot = self._mine()  # an earlier put succeeded, but its response was lost
 
     def check(self) -> None:
         """Checks that this process holds the lease, and so has held it without a break since it was taken.
@@ -80,7 +80,7 @@ class Lease:
         with self._lock:
             self._mine()
 
-    def put(self, name: str, data: bytes, snapshot: Seen) -> None:
+    def put(self, name: str, data: bytes, snapshot: Snapshot) -> None:
         """Replaces a file of the directory if it is still as in `snapshot` and the lease is held.
 
         Raises:
@@ -94,10 +94,10 @@ class Lease:
                 raise self.lost() from error
             with self._lock:
                 try:
-                    folders.swap(path, data, snapshot, unless=(self._path, self._seen))
+                    folders.swap(path, data, snapshot, unless=(self._path, self._snapshot))
                     return
                 except Changed as error:
-                    if folders.look(self._path) == self._seen:
+                    if folders.look(self._path) == self._snapshot:
                         raise LeaseError(
                             f"{path}: was changed while this job ran, by something that took no lease. Nothing was "
                             "committed."
@@ -105,7 +105,7 @@ class Lease:
             # The lease was rewritten: by the launcher, which adds the job's id, or by another job that has taken it.
 
     def is_lost(self) -> bool:
-        """Whether another process is known to have taken the lease."""
+        """Returns whether another process is known to have taken the lease."""
         try:
             self.renew()
         except LeaseError:
@@ -123,7 +123,7 @@ class Lease:
         self.renew()
         with self._lock:
             try:
-                self._seen = folders.swap(self._path, holder.model_dump_json().encode(), self._seen)
+                self._snapshot = folders.swap(self._path, holder.model_dump_json().encode(), self._snapshot)
             except Changed as error:
                 raise LeaseError(self._taken()) from error
             self._holder = holder
@@ -136,16 +136,16 @@ class Lease:
     def release(self) -> None:
         """Removes the lease, unless another process has taken it."""
         with self._lock, contextlib.suppress(Changed, LeaseError):
-            snapshot = self._mine() if self.is_remote else self._seen
+            snapshot = self._mine() if self.is_remote else self._snapshot
             folders.swap(self._path, None, snapshot)
 
     def lost(self) -> LeaseError:
-        """The error of a job that lost its lease before it committed; names the new holder."""
+        """Returns the error of a job that lost its lease before it committed; names the new holder."""
         return LeaseError(
             f"{self._taken()}. Nothing of this job was committed. Run it again when the other one has finished."
         )
 
-    def _mine(self) -> Seen:
+    def _mine(self) -> Snapshot:
         """The lease as it is now. Raises LeaseError if another process has taken it."""
         now = folders.look(self._path)
         if not self._is_mine(read_holder(now)):
@@ -232,7 +232,7 @@ def _let_go(lease: Lease, beats: threading.Thread) -> None:
 
 
 def lease_of_job(data_dir: str, run: str) -> Lease:
-    """The lease of a remote job, for a step of that job.
+    """Returns the lease of a remote job, for a step of that job.
 
     Raises:
       LeaseError: another process has taken it, or it was broken.
@@ -246,7 +246,7 @@ def lease_of_job(data_dir: str, run: str) -> Lease:
 
 
 def holder_of(data_dir: str) -> AnyHolder | None:
-    """Who holds the lease on a dataset directory, or held it when it died; None if nobody does."""
+    """Returns the holder of the lease on a dataset directory, also one that has died; None if nobody holds it."""
     return read_holder(folders.look(layout.join(data_dir, layout.LEASE)))
 
 
@@ -297,7 +297,7 @@ def _has_ended(path: str, holder: RemoteHolder, has_ended: HasEnded, *, break_le
         ) from error
 
 
-def _heartbeat_stopped(path: str, snapshot: Seen, holder: Holder, seconds: float) -> bool:
+def _heartbeat_stopped(path: str, snapshot: Snapshot, holder: Holder, seconds: float) -> bool:
     """Whether a lease with a heartbeat in the future stays unchanged for `seconds` of this host's clock."""
     if not holder.is_ahead(stale_seconds=seconds):
         return False

@@ -1,4 +1,4 @@
-"""Copies of a dataset's files on local disk, kept between trainings: `--cache_dir`.
+"""Keeps copies of a dataset's files on local disk, for this training and the next ones: `--cache_dir`.
 
     CACHE/lock                     held by the process that makes copies, or room for them
     CACHE/<dataset>/<run>/         the files of one run, by the names that the manifest gives them
@@ -16,10 +16,9 @@ import contextlib
 import dataclasses
 import glob
 import hashlib
-import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 import google_crc32c
@@ -30,7 +29,6 @@ from schemas.dataset import layout
 from schemas.dataset.manifest import File, Shard
 from schemas.dataset.opening import OpenDataset
 from schemas.errors import MillraceError, UsageError
-from schemas.storage.gcs_access import tensorflow_problem
 from schemas.storage.local import TEMPORARY
 
 DEFAULT_GB = 50.0
@@ -42,21 +40,19 @@ Copied = Callable[[str, int], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Held:
-    """What a process holds in the cache.
+class CachedDataset:
+    """A dataset whose files a process holds in the cache.
 
     Attributes:
       dataset: reads these files instead of those of the dataset directory.
       files: how many files are in the cache.
       copied: how many of them were copied now; and their bytes.
-      left_out: the shards for which there was no room; they are read where the dataset is.
     """
 
     dataset: OpenDataset
     files: int
     copied: int
     copied_bytes: int
-    left_out: tuple[str, ...]
 
 
 class LocalCache:
@@ -82,21 +78,24 @@ class LocalCache:
         while self._uses:
             self._uses.pop().close()
 
-    def hold(self, dataset: OpenDataset, splits: Sequence[str], *, copied: Copied = lambda name, size: None) -> Held:
+    def hold(
+        self, dataset: OpenDataset, splits: Sequence[str], *, copied: Copied = lambda name, size: None
+    ) -> CachedDataset:
         """Copies what a training reads, unless it is there: the graphs, the parity records, and the splits' shards.
 
         Args:
           dataset: an opened dataset, on any store.
-          splits: those whose shards are copied, the first one first.
+          splits: those whose shards are copied.
           copied: called after each file that is copied, with its path in the dataset and its bytes.
 
         Raises:
-          UsageError: the cache is too small, and TensorFlow cannot read the rest of the shards itself.
+          UsageError: the cache is too small.
           MillraceError: a file cannot be read, or differs from the manifest; or the disk is full.
         """
         root = self._root(dataset.path)
-        needed = [file for file in dataset.manifest.files if not layout.REJECTS.fullmatch(os.path.basename(file.path))]
-        files: list[File | Shard] = [*needed]  # those first that are no use elsewhere
+        files: list[File | Shard] = [
+            file for file in dataset.manifest.files if not layout.REJECTS.fullmatch(os.path.basename(file.path))
+        ]
         for split in dict.fromkeys(splits):
             files += dataset.manifest.splits[split].shards
         with storage.wrap_errors(self._folder):
@@ -104,47 +103,20 @@ class LocalCache:
             with self._locked():
                 for run in sorted({file.path.split("/")[0] for file in files}):
                     self._use(os.path.join(root, run))
-            made = self._lacking(root, files)
-            left_out: tuple[str, ...] = ()
-            if made:
+            lacking = self._lacking(root, files)
+            if lacking:
                 with self._locked():
-                    made = self._lacking(root, made)  # another process may have made them meanwhile
-                    fit = self._that_fit(root, made)
-                    left_out = tuple(file.path for file in made[len(fit) :])
-                    self._check_room(dataset, files, left_out, needed={file.path for file in needed})
-                    made = fit
-                    in_threads(lambda file: self._copy(dataset, root, file, copied), made, threads=COPIES)
-        return Held(
-            dataclasses.replace(
-                dataset, copies=root, copied=frozenset(file.path for file in files).difference(left_out)
-            ),
-            files=len(files) - len(left_out),
-            copied=len(made),
-            copied_bytes=sum(file.bytes for file in made),
-            left_out=left_out,
-        )
+                    lacking = self._lacking(root, lacking)  # another process may have made them meanwhile
+                    self._make_room(root, dataset, files, lacking)
+                    in_threads(lambda file: self._copy(dataset, root, file, copied), lacking, threads=COPIES)
+        cached = dataclasses.replace(dataset, copies=root, copied=frozenset(file.path for file in files))
+        return CachedDataset(cached, len(files), len(lacking), sum(file.bytes for file in lacking))
 
     def _root(self, data_dir: str) -> str:
         """The folder of a dataset directory. Its name begins as that of the directory, for people."""
         place = os.path.abspath(data_dir) if storage.is_local(data_dir) else data_dir.rstrip("/")
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in os.path.basename(place))
         return os.path.join(self._folder, f"{name[:40]}-{hashlib.sha256(place.encode()).hexdigest()[:16]}")
-
-    def _check_room(
-        self, dataset: OpenDataset, files: Sequence[File | Shard], left_out: Sequence[str], *, needed: Set[str]
-    ) -> None:
-        if not left_out:
-            return
-        problem = tensorflow_problem(dataset.path)
-        if problem is None and needed.isdisjoint(left_out):
-            return
-        size = sum(file.bytes for file in files) / 1e9
-        raise UsageError(
-            f"--cache_gb {self._limit / 1e9:g}: {dataset.path} takes {size:,.3f} GB, for which there is no room in "
-            f"{self._folder}"
-            + (f"; TensorFlow cannot read it there, as it {problem}" if problem else "")
-            + f". Give --cache_gb {size * 1.01 + 0.001:,.3f} or more"
-        )
 
     def _use(self, run_dir: str) -> None:
         """Locks a run against its removal."""
@@ -165,27 +137,32 @@ class LocalCache:
         there = in_threads(lambda file: _matches(os.path.join(root, file.path), file), files, threads=COPIES)
         return [file for file, matches in zip(files, there, strict=True) if not matches]
 
-    def _that_fit(self, root: str, files: list[File | Shard]) -> list[File | Shard]:
-        """The first of the files that are to be copied, as many as there is room for; makes room for all if it can.
+    def _make_room(
+        self, root: str, dataset: OpenDataset, files: Sequence[File | Shard], lacking: Sequence[File | Shard]
+    ) -> None:
+        """Makes room for the files that are lacking: removes what killed processes have left, then unused runs.
 
-        What killed processes have left is removed, and then runs that no process reads.
+        Raises:
+          UsageError: there is too little room all the same.
         """
-        for file in files:
+        for file in lacking:
             storage.delete(os.path.join(root, file.path))
         for folder, _, names in os.walk(self._folder):
             for name in filter(TEMPORARY.fullmatch, names):
                 storage.delete(os.path.join(folder, name))
-        room = self._limit - _size_of(self._folder)
-        missing = sum(file.bytes for file in files) - room
+        missing = sum(file.bytes for file in lacking) + _size_of(self._folder) - self._limit
         for run_dir in self._unused() if missing > 0 else ():
             missing -= _size_of(run_dir)
             shutil.rmtree(run_dir)
             os.unlink(f"{run_dir}{_IN_USE}")
             if missing <= 0:
                 break
-        room = self._limit - _size_of(self._folder)
-        sizes = itertools.accumulate(file.bytes for file in files)
-        return files[: sum(size <= room for size in sizes)]
+        if missing > 0:
+            size = sum(file.bytes for file in files) / 1e9
+            raise UsageError(
+                f"--cache_gb {self._limit / 1e9:g}: {dataset.path} takes {size:,.3f} GB, for which there is no room in "
+                f"{self._folder}. Give --cache_gb {size * 1.01 + 0.001:,.3f} or more, or train without --cache_dir"
+            )
 
     def _copy(self, dataset: OpenDataset, root: str, file: File | Shard, copied: Copied) -> None:
         path, source = os.path.join(root, file.path), layout.join(dataset.path, file.path)

@@ -159,7 +159,7 @@ class Manifest(Strict):
         return self.files + self.previous_files
 
     def path_of(self, data_dir: str, name: str) -> str | None:
-        """The path of a file of the run, by its name in the run; None if the run has none."""
+        """Returns the path of a file of the run, by its name in the run; None if the run has none."""
         path = layout.join(self.run, name)
         return layout.join(data_dir, path) if path in {file.path for file in self.files} else None
 
@@ -188,7 +188,7 @@ class Manifest(Strict):
         return self.input_count if self.input_files else len(self.inputs)
 
     def to_json(self) -> bytes:
-        """The file's bytes."""
+        """Returns the file's bytes."""
         unused = set() if self.input_files else {"input_files", "input_count", "totals"}
         unused |= {name for name in ("appended", "replayed", "previous_files") if not getattr(self, name)}
         return self.model_dump_json(indent=1, exclude=unused).encode() + b"\n"
@@ -207,10 +207,10 @@ def read_manifest(data_dir: str) -> Manifest:
     data = folders.look(path).data
     if data is None:
         why = "so this is not a dataset directory, or its job has not finished"
+        above = os.path.dirname(data_dir.rstrip("/")) or "."
         if storage.is_local(data_dir) and not os.path.isdir(data_dir):
             why = "since there is no such folder"
-        above = os.path.dirname(data_dir.rstrip("/")) or "."
-        if storage.is_local(data_dir) and os.path.isdir(data_dir) and layout.held(layout.join(above, layout.MANIFEST)):
+        elif storage.is_local(data_dir) and layout.described_by(layout.join(above, layout.MANIFEST)):
             why = f"since it belongs to the dataset {above}; give that"
         raise UsageError(f"{data_dir}: no {layout.MANIFEST}, {why}. `millrace preprocess` writes datasets.")
     try:
@@ -234,11 +234,11 @@ class InputPart(Strict):
     counts: tuple[Count, ...] = ()
 
     def header_of(self, file: Input) -> tuple[str, ...] | None:
-        """The header of one of the inputs; None if it has none."""
+        """Returns the header of one of the inputs; None if it has none."""
         return None if file.header is None else self.headers[file.header]
 
     def to_json(self) -> bytes:
-        """The file's bytes."""
+        """Returns the file's bytes."""
         return self.model_dump_json().encode() + b"\n"
 
 
@@ -251,7 +251,7 @@ class KnownInput:
 
 
 def read_inputs(data_dir: str, manifest: Manifest) -> Iterator[InputPart]:
-    """The inputs of a dataset, some at a time.
+    """Yields the inputs of a dataset, some at a time.
 
     Raises:
       MillraceError: a file of inputs cannot be read.
@@ -267,7 +267,7 @@ def read_inputs(data_dir: str, manifest: Manifest) -> Iterator[InputPart]:
 
 
 def totals_of(counts: Iterable[Count]) -> tuple[Total, ...]:
-    """Counts summed over the inputs."""
+    """Returns counts summed over the inputs."""
     totals: collections.Counter[tuple[str, str | None, str | None, str | None]] = collections.Counter()
     for count in counts:
         totals[count.outcome, count.split, count.stage, count.reason] += count.rows
@@ -280,7 +280,7 @@ def totals_of(counts: Iterable[Count]) -> tuple[Total, ...]:
 
 
 def write_parts(output: str, run_id: str, parts: Iterable[InputPart], *, count: int) -> dict[str, Any]:
-    """A manifest's entries about the inputs, by name; writes them to files of the run if they are many.
+    """Returns a manifest's entries about the inputs, by name; writes them to files of the run if they are many.
 
     Args:
       output: the dataset directory.

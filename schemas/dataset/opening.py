@@ -29,7 +29,7 @@ GRAPHS = (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, layout.INGEST_FN)
 
 
 def sha256(path: str) -> str:
-    """A file's SHA-256, 64 hex digits; the file is read in chunks."""
+    """Returns a file's SHA-256, 64 hex digits; the file is read in chunks."""
     digest = hashlib.sha256()
     for chunk in storage.read_chunks(path):
         digest.update(chunk)
@@ -40,7 +40,7 @@ _OF_FILE_MANAGERS = (".DS_Store", ".directory", "Thumbs.db", "desktop.ini")
 
 
 def checksums(folder: str, *, exclude: Iterable[str] = ()) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, by path relative to it, without the paths in `exclude`."""
+    """Returns the SHA-256 of every file below a folder, by path relative to it, without the paths in `exclude`."""
     left_out = set(exclude)
     names = [name for name in folders.walk(folder) if name not in left_out]
     return dict(storage.for_each(folder, lambda name: (name, sha256(storage.join(folder, name))), names))
@@ -65,7 +65,7 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
 
 
 def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: Iterable[str] = ()) -> str | None:
-    """A message about the first difference between a folder's files and their checksums; None if there is none.
+    """Returns a message about the first difference between a folder's files and their checksums; None if there is none.
 
     A link below the folder is always a difference; the folder itself may be a link. Files that file managers leave in
     folders they show, which no graph reads, are none.
@@ -159,7 +159,7 @@ class OpenDataset:
         return layout.COMPRESSIONS[self.manifest.compression]
 
     def shards(self, split: str) -> tuple[str, ...]:
-        """The full paths of the split's shards, in order; of local copies if there are any.
+        """Returns the full paths of the split's shards, in order; of local copies if there are any.
 
         Raises:
           MillraceError: the dataset has no such split.
@@ -170,7 +170,7 @@ class OpenDataset:
         return tuple(layout.join(self.copies if path in self.copied else self.path, path) for path in shards)
 
     def rows(self, split: str) -> int:
-        """The number of examples in the split."""
+        """Returns the number of examples in the split."""
         self.shards(split)
         return self.manifest.splits[split].rows
 
@@ -185,7 +185,9 @@ class OpenDataset:
 
 
 def read_checked(path: str) -> Manifest:
-    """The manifest of a dataset. Every command that reads a dataset's files begins with it; `verify` reports instead.
+    """Returns the manifest of a dataset.
+
+    Every command that reads a dataset's files begins with it; `verify` reports instead.
 
     Raises:
       UsageError: there is no manifest, and so no dataset.

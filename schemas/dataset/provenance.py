@@ -56,7 +56,8 @@ class PlacesFile:
 
 
 def read_places(dataset: OpenDataset, split: str) -> np.ndarray:
-    """The places of a split's records, in the order of its shards: int64 `[rows, 2]`, the key of the file, the offset.
+    """Returns the places of a split's records, in the order of its shards: int64 `[rows, 2]`, the key of the file, the
+    offset.
 
     Raises:
       MillraceError: a file of places cannot be read, or was changed after it was written.
@@ -93,7 +94,7 @@ class RawRow:
 
 
 def sources_of(dataset: OpenDataset, places: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The files that rows come from, empty where the dataset names none, and the offsets, int64 `[rows]`.
+    """Returns the files that rows come from, empty where the dataset names none, and the offsets, int64 `[rows]`.
 
     Args:
       dataset: the dataset.
@@ -181,7 +182,8 @@ def open_rows(schema: Schema, path: str) -> RowFile:
 
 
 def possible_paths(path: str, dataset: OpenDataset) -> Iterator[str]:
-    """Where an input may be: a relative path is that of a file below this folder, or below one that the dataset is in.
+    """Yields where an input may be: a relative path is that of a file below this folder, or below one that the dataset
+    is in.
 
     Args:
       path: as the job was given it, or a pattern.
@@ -194,7 +196,7 @@ def possible_paths(path: str, dataset: OpenDataset) -> Iterator[str]:
 
 
 def located(file: Input, dataset: OpenDataset) -> str | None:
-    """Where an input of a dataset is now; None if no file of its size is there."""
+    """Returns where an input of a dataset is now; None if no file of its size is there."""
     for path in possible_paths(file.path, dataset):
         if storage.exists(path) and storage.stat(path).size == file.bytes:
             return path

@@ -24,13 +24,14 @@ from schemas.storage.local import TEMPORARY
 _OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
 
 
-def kept_runs(manifest: Manifest, *, keep_previous: bool) -> frozenset[str]:
-    """The run folders to keep: those of this dataset, and those of the previous one."""
+def runs_to_keep(manifest: Manifest, *, keep_previous: bool) -> frozenset[str]:
+    """Returns the run folders to keep: those of this dataset, and those of the previous one."""
     return manifest.runs.union(manifest.previous if keep_previous else ())
 
 
 def leftovers(data_dir: str, *, keep_previous: bool = True, lease: Lease | None = None) -> list[str]:
-    """Run folders and temporary files that nothing refers to, by path relative to the dataset directory, sorted.
+    """Returns run folders and temporary files that nothing refers to, by path relative to the dataset directory,
+    sorted.
 
     Without the lease, they include those of a running job.
 
@@ -43,7 +44,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, lease: Lease | None 
         lease.check()
     manifest = _read(data_dir)
     runs = set(_runs(data_dir, top))
-    retained = frozenset(orphans(data_dir)) if manifest is None else kept_runs(manifest, keep_previous=keep_previous)
+    retained = frozenset(orphans(data_dir)) if manifest is None else runs_to_keep(manifest, keep_previous=keep_previous)
     within = _left_in(data_dir, manifest, runs) if manifest is not None else ()
     return sorted(
         [*(runs - retained), *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & retained)), *within]
@@ -51,7 +52,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, lease: Lease | None 
 
 
 def orphans(data_dir: str) -> list[str]:
-    """The runs of a directory without a manifest that may be datasets whose manifest was lost, sorted.
+    """Returns the runs of a directory without a manifest that may be datasets whose manifest was lost, sorted.
 
     A job removes its run's staging folder when all else in the run is complete.
     """
@@ -61,7 +62,7 @@ def orphans(data_dir: str) -> list[str]:
 
 
 def is_output(data_dir: str) -> bool:
-    """Whether a job has ever written here: there is a manifest, a run, or the lease of a job."""
+    """Returns whether a job has ever written here: there is a manifest, a run, or the lease of a job."""
     names = storage.listdir(data_dir)
     return not {layout.MANIFEST, layout.LEASE}.isdisjoint(names) or bool(_runs(data_dir, names))
 
@@ -76,18 +77,18 @@ def foreign(data_dir: str) -> list[str]:
 
 
 def is_left_over(name: str) -> bool:
-    """Whether a path within a run is one that its commit leaves for clean-up if the manifest does not name it: what
-    only the commit reads, or another attempt at a shard."""
+    """Returns whether a path within a run is one that its commit leaves for clean-up if the manifest does not name it:
+    what only the commit reads, or another attempt at a shard."""
     return name.partition("/")[0] == layout.STAGING or layout.ATTEMPT.fullmatch(name) is not None
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name is that of a file that is being written, or that a killed process did not finish."""
+    """Returns whether a name is that of a file that is being written, or that a killed process did not finish."""
     return TEMPORARY.fullmatch(os.path.basename(name)) is not None
 
 
 def size(data_dir: str, name: str) -> int:
-    """The size of a file in bytes, or of all files in a folder."""
+    """Returns the size of a file in bytes, or of all files in a folder."""
     path = layout.join(data_dir, name)
     if _is_folder(data_dir, name):
         return sum(

@@ -52,7 +52,7 @@ class StoredFeature:
 
 
 def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tuple[StoredFeature, ...]:
-    """The features of a dataset's records, sorted by name.
+    """Returns the features of a dataset's records, sorted by name.
 
     Raises:
       MillraceError: the description of the transformed features cannot be read.
@@ -70,7 +70,7 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
 
 
 def graph_inputs(run_dir: str, schema: Schema) -> tuple[RawColumn, ...]:
-    """What the graph of a run takes: see `schemas.spec.table.graph_columns`.
+    """Returns the columns that the graph of a run takes: see `schemas.spec.table.graph_columns`.
 
     Raises:
       MillraceError: the run's description of it cannot be read.
@@ -114,7 +114,7 @@ _PADDING = "<padding>"
 
 
 def meanings(dataset: OpenDataset) -> Mapping[str, Sequence[str]]:
-    """By feature, what each id means, in the order of the ids; ids beyond stand for unknown values.
+    """Returns the words that ids stand for, by feature, in the order of the ids; ids beyond stand for unknown values.
 
     Features with hash buckets have none, and neither have those of a custom preprocessing_fn.
     """
@@ -138,13 +138,15 @@ def meanings(dataset: OpenDataset) -> Mapping[str, Sequence[str]]:
 
 
 def read_vocabulary(data_dir: str, manifest: Manifest, name: str) -> list[str] | None:
-    """A vocabulary's words, in the order of their ids; None where there is no such file: a custom preprocessing_fn
-    names it differently."""
+    """Returns a vocabulary's words, in the order of their ids;
+
+    None where there is no such file: a custom preprocessing_fn names it differently.
+    """
     return read_words(layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", name))
 
 
 def read_words(path: str) -> list[str] | None:
-    """The words of a vocabulary's file, in the order of their ids; None where there is no such file."""
+    """Returns the words of a vocabulary's file, in the order of their ids; None where there is no such file."""
     if not storage.exists(path):
         return None
     words = storage.read_bytes(path).decode("utf-8", "replace").removesuffix("\n")
@@ -152,7 +154,7 @@ def read_words(path: str) -> list[str] | None:
 
 
 def classes_of(data_dir: str, manifest: Manifest, schema: AnySchema) -> list[str] | None:
-    """What a model tells apart, by id; None for a number, or where `read_vocabulary` finds none."""
+    """Returns the classes of a model, by id; None for a number, or where `read_vocabulary` finds none."""
     if not isinstance(schema, Schema):
         return list(schema.model_classes(manifest.classes))
     if not isinstance(schema.label, CategoryLabel):
@@ -162,10 +164,14 @@ def classes_of(data_dir: str, manifest: Manifest, schema: AnySchema) -> list[str
     return read_vocabulary(data_dir, manifest, schema.label.name)
 
 
-def meant(value: Any, words: Sequence[str]) -> Any:
-    """What an id, or each id of a list, stands for."""
+def words_of(value: Any, words: Sequence[str]) -> Any:
+    """Returns the word that an id stands for, or the words of a list of ids.
+
+    >>> words_of([1, 0, 7], ["no", "yes"])
+    ['yes', 'no', '<other>']
+    """
     if isinstance(value, list):
-        return [meant(word_id, words) for word_id in value]
+        return [words_of(word_id, words) for word_id in value]
     return words[value] if isinstance(value, int) and 0 <= value < len(words) else OTHER
 
 
@@ -212,7 +218,7 @@ class RecordTable(Sequence[dict[str, Any]]):
         return "\n".join(self.lines({})).strip("\n") or "no records"
 
     def lines(self, words: Mapping[str, Sequence[str]]) -> Iterator[str]:
-        """Records side by side, a line for each feature; below each other where they do not fit.
+        """Yields records side by side, a line for each feature; below each other where they do not fit.
 
         Args:
           words: what ids stand for, by feature (see `meanings`).
@@ -239,9 +245,9 @@ class RecordTable(Sequence[dict[str, Any]]):
 def _cell(value: Any, words: Sequence[str] | None) -> str:
     """A value in a few characters; an id with what it stands for."""
     if words is not None and isinstance(value, int):
-        text = f"{meant(value, words)} ({value})"
+        text = f"{words_of(value, words)} ({value})"
     elif words is not None and isinstance(value, list):
-        text = " ".join(map(str, meant(value, words)))
+        text = " ".join(map(str, words_of(value, words)))
     else:
         text = _plain(value)
     text = "".join(c if c.isprintable() else " " for c in text)
@@ -257,7 +263,7 @@ def _plain(value: Any) -> str:
 
 
 def read_records(dataset: OpenDataset, split: str, n: int) -> RecordTable:
-    """The first records of a split, in stored order.
+    """Returns the first records of a split, in stored order.
 
     Returns:
       Records whose values are int, float, str (bytes where they are not UTF-8) or `Image`; a list where a feature holds
@@ -289,7 +295,7 @@ def read_records(dataset: OpenDataset, split: str, n: int) -> RecordTable:
 
 
 def stored_records(path: str, *, compressed: bool) -> Iterator[bytes]:
-    """The records of a shard, one after the other.
+    """Yields the records of a shard, one after the other.
 
     Raises:
       MillraceError: the next one cannot be read.

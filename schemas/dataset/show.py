@@ -17,7 +17,7 @@ from schemas.dataset import layout
 from schemas.dataset.leakage import lines, read_leakage
 from schemas.dataset.opening import open_dataset, read_checked
 from schemas.dataset.prune import foreign, leftovers
-from schemas.dataset.records import Image, RecordTable, classes_of, meanings, meant, read_records, stored_features
+from schemas.dataset.records import Image, RecordTable, classes_of, meanings, read_records, stored_features, words_of
 from schemas.display import table
 from schemas.errors import UsageError, counted, few
 from schemas.spec import images as keys
@@ -87,7 +87,7 @@ def describe(data_dir: str) -> dict[str, Any]:
 
 
 def render(described: dict[str, Any]) -> str:
-    """The description as text."""
+    """Returns the description as text."""
     return "\n".join(_lines(described))
 
 
@@ -153,7 +153,8 @@ _ACROSS = 8  # images
 
 
 def contact_sheet(records: RecordTable) -> bytes:
-    """A PNG of the records' images, at least one: up to eight across, the larger ones scaled down to 160 pixels."""
+    """Returns a PNG of the records' images, at least one: up to eight across, the larger ones scaled down to 160
+    pixels."""
     import PIL.Image
     from PIL import ImageDraw, ImageFont
 
@@ -194,7 +195,7 @@ _MOST = 10_000
 
 
 def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, overwrite: bool) -> command.Report:
-    """The first records of a split, as the command prints them.
+    """Returns the first records of a split, as the command prints them.
 
     Args:
       data_dir: the dataset directory.
@@ -261,7 +262,7 @@ def _as_json(record: Mapping[str, Any], words: Mapping[str, Sequence[str]]) -> d
         else:
             values[name] = _text(value)
             if name in words:
-                values[f"{name} means"] = meant(value, words[name])
+                values[f"{name} means"] = words_of(value, words[name])
     return values
 
 

@@ -22,7 +22,8 @@ _CUT = 24  # characters of a value that are shown
 
 
 def read_statistics(data_dir: str) -> dict[str, Any]:
-    """The statistics of a dataset: the values of its run's `statistics.json`. docs/statistics.md describes the keys.
+    """Returns the statistics of a dataset: the values of its run's `statistics.json`. docs/statistics.md describes the
+    keys.
 
     Raises:
       UsageError: there is no dataset, or it was written without statistics.
@@ -37,7 +38,7 @@ def read_statistics(data_dir: str) -> dict[str, Any]:
 
 
 def chosen(statistics: dict[str, Any], *, split: str | None = None, features: Sequence[str] = ()) -> dict[str, Any]:
-    """The statistics of one split, and of some features.
+    """Returns the statistics of one split, and of some features.
 
     Args:
       statistics: as `read_statistics` returns them.
@@ -67,7 +68,7 @@ def chosen(statistics: dict[str, Any], *, split: str | None = None, features: Se
 
 
 def render(statistics: dict[str, Any]) -> str:
-    """A table of the numbers and one of the strings, with a line for each feature and split."""
+    """Returns a table of the numbers and one of the strings, with a line for each feature and split."""
     return "\n".join(_lines(statistics))
 
 
@@ -107,7 +108,7 @@ def _rows(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
 
 
 def cells(described: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """What describes a column in a split, for people: a cell for each of `HEADS`; an estimate begins with ~.
+    """Returns the cells that describe a column in a split, one for each of `HEADS`; an estimate begins with ~.
 
     Args:
       described: the column's statistics in the split.

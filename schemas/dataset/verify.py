@@ -68,7 +68,7 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: ReadProg
 
 
 def total_bytes(manifest: Manifest) -> int:
-    """How many bytes `verify_dataset` reads."""
+    """Returns how many bytes `verify_dataset` reads."""
     return sum(file.bytes for file in manifest.contents)
 
 

@@ -159,7 +159,7 @@ def find_source(path: str) -> Source:
     expected = "expected a model directory, an export, or a folder of exports whose names are numbers"
     if not storage.exists(path):
         raise UsageError(f"{path}: no such folder; {expected}")
-    holds = layout.held(storage.join(path, layout.MANIFEST))
+    holds = layout.described_by(storage.join(path, layout.MANIFEST))
     if not holds and storage.exists(storage.join(path, layout.MODEL_JSON)):
         raise UsageError(f"{path}: has no export; let the training end, or give another folder")
     raise UsageError(f"{path}: holds {holds or 'no export'}; {expected}")

@@ -51,13 +51,14 @@ class Graph:
         self._steps: dict[Place, tuple[list[Place], set[str]]] = {}
 
     def nodes(self) -> Iterator[tuple[Place, Any]]:
-        """All nodes, each with its place."""
+        """Yields all nodes, each with its place."""
         for function, body in self.bodies.items():
             for name, node in body.items():
                 yield (function, name), node
 
     def steps(self, place: Place) -> tuple[list[Place], set[str]]:
-        """The nodes that a node takes inputs from, and the functions that it names: as its op, or in any attribute."""
+        """Returns the nodes that a node takes inputs from, and the functions that it names: as its op, or in any
+        attribute."""
         if place not in self._steps:
             function, name = place
             node = self.bodies[function][name]
@@ -66,7 +67,7 @@ class Graph:
         return self._steps[place]
 
     def named_by_function(self, name: str) -> set[str]:
-        """The library's functions that a function's own attributes name, such as its gradient."""
+        """Returns the library's functions that a function's own attributes name, such as its gradient."""
         return set(_names(self.functions[name].attr.values())) & self.functions.keys()
 
 
@@ -139,7 +140,7 @@ class Walk:
             waiting += ((named, (function, "")) for named in self.graph.named_by_function(function))
 
     def is_own_file(self, place: Place, index: int) -> bool:
-        """Whether a node's data input is a file of the SavedModel, for all callers of the node's function."""
+        """Returns whether a node's data input is a file of the SavedModel, for all callers of the node's function."""
         waiting = [(place[0], _data_input(self.places[place], index))]
         visited: set[tuple[str, str | None]] = set()
         has_source = False  # a cycle alone has none
@@ -184,12 +185,12 @@ class Walk:
 
 
 def node_name(tensor: str) -> str:
-    """The node of `node`, `^node`, `node:0` or `node:output:0`."""
+    """Returns the node of `node`, `^node`, `node:0` or `node:output:0`."""
     return tensor.removeprefix("^").partition(":")[0]
 
 
 def output_name(tensor: str) -> str:
-    """A tensor of the graph as `node:0`."""
+    """Returns a tensor of the graph as `node:0`."""
     return tensor if ":" in tensor else f"{tensor}:0"
 
 
@@ -199,7 +200,7 @@ def _data_input(node: Any, index: int) -> str | None:
 
 
 def tensors_of(infos: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of a signature's tensors, including the components of sparse and composite tensors."""
+    """Returns the names of a signature's tensors, including the components of sparse and composite tensors."""
     return tuple(name for info in infos.values() for name in _tensors(info))
 
 
@@ -232,7 +233,7 @@ def check_graph(folder: str, *, objects: bool = False) -> None:
 
 
 def graph_problem(folder: str, *, objects: bool = False) -> str | None:
-    """The first thing in a SavedModel that is not allowed, for a message; None if everything is allowed.
+    """Returns the first thing in a SavedModel that is not allowed, for a message; None if everything is allowed.
 
     Args:
       folder: it holds `saved_model.pb`.

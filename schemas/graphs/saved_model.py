@@ -19,7 +19,7 @@ Messages = Mapping[str, Mapping[str, tuple[int, str]]]
 
 
 def message_classes(messages: Messages) -> dict[str, Any]:
-    """The classes of messages, by name."""
+    """Returns the classes of messages, by name."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="declared.proto", package="millrace", syntax="proto3")
@@ -109,7 +109,7 @@ MESSAGES: Messages = {
 
 
 def read_saved_model(folder: str) -> Any:
-    """The `SavedModel` message of a folder.
+    """Returns the `SavedModel` message of a folder.
 
     Raises:
       MillraceError: the folder has no `saved_model.pb`, or the file is not a SavedModel.

@@ -66,7 +66,7 @@ class BadImage(Exception):
 
 
 def read_header(data: bytes) -> ImageHeader:
-    """The header of a file's bytes.
+    """Returns the header of a file's bytes.
 
     Raises:
       BadImage: empty_file, not_an_image, unsupported_format, truncated_image or bad_header.
@@ -83,7 +83,7 @@ def read_header(data: bytes) -> ImageHeader:
 
 
 def ends_early(header: ImageHeader, data: bytes) -> bool:
-    """Whether the marker at the end of the file is missing: an undecodable file was then cut."""
+    """Returns whether the marker at the end of the file is missing: an undecodable file was then cut."""
     if header.format == "jpeg":
         return data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda")
     return b"IEND" not in data
@@ -163,7 +163,7 @@ RATIOS = (8, 4, 2)  # the scales at which libjpeg decodes, each one divided by t
 
 
 def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
-    """The header of a file that may be decoded.
+    """Returns the header of a file that may be decoded.
 
     Raises:
       BadImage: what `read_header` raises; file_too_large, too_many_pixels or too_elongated.
@@ -195,7 +195,7 @@ def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
 
 
 def decoding_bytes(header: ImageHeader, images: ImageOptions) -> int:
-    """The approximate peak memory of decoding, resizing and encoding, in bytes."""
+    """Returns the approximate peak memory of decoding, resizing and encoding, in bytes."""
     height, width = images.resize.size(header.height, header.width)
     ratio = decoding_ratio(header, images)
     decoded_height, decoded_width = -(-header.height // ratio), -(-header.width // ratio)

@@ -42,7 +42,7 @@ def _fields(line: str) -> list[str]:
 
 
 def name_problem(path: str) -> CellError | None:
-    """The error of a path in a folder listing that cannot be stored or displayed; None for any other path."""
+    """Returns the error of a path in a folder listing that cannot be stored or displayed; None for any other path."""
     try:
         os.fsencode(path).decode()
         clean = CONTROL.search(path) is None
@@ -52,7 +52,7 @@ def name_problem(path: str) -> CellError | None:
 
 
 def plain(text: str) -> str:
-    """A path as UTF-8 text without control characters: other bytes are escaped."""
+    """Returns a path as UTF-8 text without control characters: other bytes are escaped."""
     readable = os.fsencode(text).decode("utf-8", "backslashreplace")
     return readable if readable.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in readable)
 
@@ -66,7 +66,7 @@ class _Root:
         self._real = functools.lru_cache(maxsize=4096)(os.path.realpath)  # resolves each folder once
 
     def problem(self, name: str) -> CellError | None:
-        """The error of a path that is no name of a file below the root; None for any other path."""
+        """Returns the error of a path that is no name of a file below the root; None for any other path."""
         if not name or CONTROL.search(name):
             return CellError("bad_name", f"the path {name[:200]!r} is empty or has a control character")
         if is_absolute(name):
@@ -83,7 +83,7 @@ class _Root:
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path starts at a root, a drive or a scheme."""
+    """Returns whether a path starts at a root, a drive or a scheme."""
     return path.startswith(("/", "\\")) or _SCHEME.match(path) is not None
 
 
@@ -91,7 +91,7 @@ FIRST = 9  # files that are looked at to tell images from tables
 
 
 def is_image(path: str) -> bool:
-    """Whether a file is an image by its first bytes, of a format that is read or not."""
+    """Returns whether a file is an image by its first bytes, of a format that is read or not."""
     try:
         read_header(_head(path))
     except BadImage as error:
@@ -154,14 +154,14 @@ class ImageBundle:
 
 
 def bundles(listing: ImageListing, size: int = BUNDLE) -> Iterator[ImageBundle]:
-    """The listing cut into bundles of at most `size` images."""
+    """Yields the listing cut into bundles of at most `size` images."""
     for i in range(0, len(listing.paths), size):
         part = slice(i, i + size)
         yield ImageBundle(i, listing.paths[part], listing.names[part], listing.labels[part])
 
 
 def listed_as(path: str, name: str, label: str, *, by_csv: bool) -> bytes:
-    """An image's entry in the listing, which a reject has as its raw bytes: its path, or a line `path,label`."""
+    """Returns an image's entry in the listing, the raw bytes of its reject: its path, or a line `path,label`."""
     if not by_csv:
         return path.encode()
     line = io.StringIO()
@@ -198,13 +198,13 @@ _SPLITS = frozenset(
 
 
 def folders_like_splits(paths: Iterable[str]) -> set[str]:
-    """The folders above the labels that are called like splits, as in `photos/train/ants/1.jpg`."""
+    """Returns the folders above the labels that are called like splits, as in `photos/train/ants/1.jpg`."""
     above = {path.rpartition("/")[0].rpartition("/")[0].rpartition("/")[2] for path in paths}
     return {name for name in above if name.lower() in _SPLITS}
 
 
 def note_of_splits(folders: Iterable[str]) -> str:
-    """What `init` and a job say of several such folders."""
+    """Returns the note of `init` and of a job about folders that look like splits."""
     return (
         f"the folders {', '.join(sorted(folders))} look like splits, but their images are mixed and split anew, as the "
         "schema says. To keep a folder apart, leave it out of the input"
@@ -212,12 +212,13 @@ def note_of_splits(folders: Iterable[str]) -> str:
 
 
 def folder_label(path: str) -> str:
-    """The name of a file's folder."""
+    """Returns the name of a file's folder."""
     return path.rpartition("/")[0].rpartition("/")[2]
 
 
 def list_csv(path: str, root: str) -> ImageListing:
-    """Images by the lines `path,label` of a UTF-8 CSV file, the paths relative to `root`, which they cannot leave.
+    """Returns images by the lines `path,label` of a UTF-8 CSV file, the paths relative to `root`, which they cannot
+    leave.
 
     A first line that reads `path,label` is a header, and so is one whose path has no suffix where that of the second
     line has one, such as `image,class`. `root` itself may be relative to the CSV file's folder. A line
@@ -244,7 +245,7 @@ def _has_header(lines: Sequence[tuple[int, str]], names: Sequence[str]) -> bool:
 
 
 def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> ImageListing:
-    """Images by numbered lines of the CSV file `path`, which itself is not read: see `list_csv`."""
+    """Returns images by numbered lines of the CSV file `path`, which itself is not read: see `list_csv`."""
     if not is_absolute(root):
         root = storage.join(os.path.dirname(path), root) if os.path.dirname(path) else root
     if storage.is_local(root) and not os.path.isdir(root):
@@ -320,7 +321,7 @@ class Listed:
 
 
 def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> Listed:
-    """The items of the input files: images, or CSV files with a pair of images a line.
+    """Returns the items of the input files: images, or CSV files with a pair of images a line.
 
     Args:
       schema: of the dataset that the model was trained on.

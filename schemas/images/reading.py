@@ -43,7 +43,7 @@ class ImageFile:
         self._stage = "read"
 
     def measure(self) -> int:
-        """The size of the file in bytes.
+        """Returns the size of the file in bytes.
 
         Raises:
           BadImage: a folder, a pipe or a device, whose reading might never end; or too many bytes.
@@ -55,7 +55,7 @@ class ImageFile:
         return self._size
 
     def read(self) -> tuple[bytes, ImageHeader]:
-        """The bytes, and the header of an image that may be decoded.
+        """Returns the bytes, and the header of an image that may be decoded.
 
         Raises:
           BadImage: what `check_image` raises.
@@ -66,7 +66,7 @@ class ImageFile:
         return data, check_image(data, self._images)
 
     def refusal(self, error: BaseException) -> ImageRefusal:
-        """The refusal for one of ERRORS."""
+        """Returns the refusal for one of ERRORS."""
         if isinstance(error, BadImage):
             reason, detail = error.reason, error.detail
         elif isinstance(error, MemoryError):
@@ -78,13 +78,13 @@ class ImageFile:
 
 
 def undecodable(header: ImageHeader, data: bytes, error: Exception) -> BadImage:
-    """The error for a file whose header is accepted but which TensorFlow cannot decode."""
+    """Returns the error for a file whose header is accepted but which TensorFlow cannot decode."""
     reason = "truncated_image" if ends_early(header, data) else "undecodable_image"
     return BadImage(reason, f"{header.format.upper()}, {header.height} x {header.width} pixels: {decoder_says(error)}")
 
 
 def decoder_says(error: Exception) -> str:
-    """The decoder's message, without the names of ops that TensorFlow adds."""
+    """Returns the decoder's message, without the names of ops that TensorFlow adds."""
     lines = _OPS.split(str(getattr(error, "message", error)), maxsplit=1)[0].strip().splitlines()
     return _NODES.sub("", lines[-1].strip())[:300] if lines else type(error).__name__
 
@@ -151,7 +151,7 @@ def read_item(item: ImageItem, images: ImageOptions) -> ReadItem:
 
 
 def batches(everything: Iterator[ReadItem], batch_size: int) -> Iterator[list[ReadItem]]:
-    """Batches in order, rejects included, within the limits on images, bytes and decoding memory."""
+    """Yields batches in order, rejects included, within the limits on images, bytes and decoding memory."""
     batch: list[ReadItem] = []
     size = decoding = 0
     for read in everything:
@@ -165,7 +165,7 @@ def batches(everything: Iterator[ReadItem], batch_size: int) -> Iterator[list[Re
 
 
 def reject_of(item: ImageItem, name: str, refusal: ImageRefusal) -> Reject:
-    """The reject of an item. `name`: the input whose file is refused; '' if it is the item itself."""
+    """Returns the reject of an item. `name`: the input whose file is refused; '' if it is the item itself."""
     several = len(item.files) > 1
     detail = f"{plain(item.files[name])}: {refusal.detail}" if several and name in item.files else refusal.detail
     column = name or None if several else None

@@ -41,7 +41,7 @@ def draw(shape: str, rng: np.random.Generator) -> NDArray[np.uint8]:
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """A PNG file of uint8 `[height, width, 3]` (https://www.w3.org/TR/png-3/), each row unfiltered."""
+    """Returns a PNG file of uint8 `[height, width, 3]` (https://www.w3.org/TR/png-3/), each row unfiltered."""
     height, width, _ = image.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), image.reshape(height, -1)], axis=1)
 
@@ -54,7 +54,7 @@ def png(image: NDArray[np.uint8]) -> bytes:
 
 
 def drawn(folder: str) -> list[str]:
-    """The images in a folder that `write_shapes` wrote, by their names."""
+    """Returns the images in a folder that `write_shapes` wrote, by their names."""
     name = f"{'[0-9]' * 5}.png"
     return [path for shape in SHAPES for path in glob.glob(os.path.join(glob.escape(folder), shape, name))]
 

@@ -209,7 +209,10 @@ DRIFTS = ("covertype",)  # those whose classes can be made to drift
 
 
 def sample_blocks(name: str, *, rows: int, seed: int, drift: float = 0.0) -> Iterator[bytes]:
-    """The file's bytes, block by block: the header where there is one, then `rows` rows; `drift`: of `DRIFTS` alone."""
+    """Yields the file's bytes, block by block: the header where there is one, then `rows` rows;
+
+    `drift`: of `DRIFTS` alone.
+    """
     header, make = SAMPLES[name]
     settings = {"drift": drift} if drift else {}
     if header:

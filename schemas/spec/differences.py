@@ -13,7 +13,7 @@ _CHARACTERS = 80  # of a value that is shown
 
 
 def difference(first: Declared, second: Declared, *, called: tuple[str, str]) -> str:
-    """What two schemas declare otherwise.
+    """Returns how two schemas differ.
 
     Args:
       first: a schema.

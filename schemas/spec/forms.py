@@ -49,7 +49,7 @@ def _check_name(value: str) -> str:
 
 
 def as_float32(value: float) -> float:
-    """The number as data and graphs hold it; infinite if it is out of a float32's range."""
+    """Returns the number as data and graphs hold it; infinite if it is out of a float32's range."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -65,7 +65,7 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 def first_mistake(error: ValidationError) -> str:
-    """The first thing that is wrong, after its place: `splits.train.rows: Input should be ...`."""
+    """Returns the first thing that is wrong, after its place: `splits.train.rows: Input should be ...`."""
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc']) or 'the whole file'}: {first['msg']}"
 
@@ -121,7 +121,7 @@ class CellError:
 
 
 def shown(value: bytes) -> str:
-    """A value for a message: in quotes, cut where it is long."""
+    """Returns a value for a message: in quotes, cut where it is long."""
     head = value[:60]
     try:
         text = repr(head.decode("utf-8"))
@@ -131,7 +131,7 @@ def shown(value: bytes) -> str:
 
 
 def absent_value(value: bytes, reason: str) -> CellError:
-    """The error that a value means missing: missing_value or missing_label."""
+    """Returns the error that a value means missing: missing_value or missing_label."""
     return CellError(reason, f"found {shown(value)}, {_ABSENT[reason]}")
 
 
@@ -228,7 +228,7 @@ Drift = Threshold | Limits | Literal["none"]
 
 
 def limits_of(declared: Drift | None) -> Limits | None:
-    """The thresholds that are declared; a number alone is the one to fail above."""
+    """Returns the thresholds that are declared; a number alone is the one to fail above."""
     if declared is None or declared == "none":
         return None
     return declared if isinstance(declared, Limits) else Limits(fail=declared)

@@ -188,7 +188,7 @@ class ImageSchema(Declared):
         return PAIR if self.pairs else ("image",)
 
     def model_classes(self, classes: Sequence[str]) -> tuple[str, ...]:
-        """What a model tells apart, by id. `classes`: those of the images."""
+        """Returns the classes of a model, by id. `classes`: those of the images."""
         return SAMENESS if self.pairs else tuple(classes)
 
     @property
@@ -197,7 +197,7 @@ class ImageSchema(Declared):
         return self.split.splits
 
     def drift_limits(self, name: str) -> Limits | None:
-        """The thresholds of drift of what the statistics describe of images, which are the same for all of it."""
+        """Returns the thresholds of drift, which are the same for all statistics of images."""
         return limits_of(self.drift)
 
     @property

@@ -36,7 +36,7 @@ AnySchema = Schema | ImageSchema
 
 
 def load_schema(path: str) -> AnySchema:
-    """The schema that a YAML file declares, local or gs://.
+    """Returns the schema that a YAML file declares, local or gs://.
 
     Raises:
       UsageError: the file cannot be read, or holds mistakes: one line for each, `file:line: key path: what was found
@@ -55,7 +55,10 @@ def load_schema(path: str) -> AnySchema:
 
 
 def parse_schema(data: bytes, source: str) -> AnySchema:
-    """The schema that a file's bytes declare; `source` names the file in messages. Raises UsageError on any mistake."""
+    """Returns the schema that a file's bytes declare;
+
+    `source` names the file in messages. Raises UsageError on any mistake.
+    """
     reader = _Reader()
     try:
         value = reader.read(data)
@@ -73,7 +76,7 @@ def parse_schema(data: bytes, source: str) -> AnySchema:
 
 
 def records_called(form: str) -> str:
-    """What the records of a dataset of this format are called: rows or images."""
+    """Returns what the records of a dataset of this format are called: rows or images."""
     return FORMATS[form].records
 
 
@@ -118,7 +121,7 @@ class _Reader:
         self.mistakes: list[Mistake] = []
 
     def read(self, data: bytes) -> object:
-        """The file's value. Raises _Stop where the rest cannot be read; other mistakes are collected."""
+        """Returns the file's value. Raises _Stop where the rest cannot be read; other mistakes are collected."""
         if len(data) > MAX_BYTES:
             raise _Stop(1, f"the file is larger than {MAX_BYTES // 1024} KiB; a schema is a page or two")
         try:

@@ -15,7 +15,7 @@ from schemas.spec.forms import PromoteRules
 from schemas.spec.images import ImageSchema
 from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, RowFormatName, Schema
 
-MAX_TOLD = 200  # of the mistakes in a file; a person fixes these first
+MAX_EXPLAINED = 200  # of the mistakes in a file; a person fixes these first
 
 Path = tuple[str | int, ...]
 
@@ -75,10 +75,10 @@ def report(source: str, mistakes: Iterable[Mistake]) -> str:
 
 
 def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) -> list[Mistake]:
-    """What the model refused in `value`, in words; `lines` holds the line of every path of the file."""
+    """Explains what the model refused in `value`; `lines` holds the line of every path of the file."""
     mistakes: dict[tuple[Path, str], Mistake] = {}
     refused = error.errors(include_url=False)
-    errors = [(_path_in(value, tuple(e["loc"]), e["type"]), e) for e in refused[:MAX_TOLD]]
+    errors = [(_path_in(value, tuple(e["loc"]), e["type"]), e) for e in refused[:MAX_EXPLAINED]]
     reasons = {path for path, e in errors if e["type"] == "value_error"}
     for path, details in errors:
         inner = any(len(p) > len(path) and p[: len(path)] == path for p, _ in errors)
@@ -87,7 +87,7 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
         form = _form(path, value)
         if form is not None and details["type"] != "value_error" and form[0] in reasons:
             continue  # one alternative says what is wrong with it; that the others do not fit says nothing
-        for place, message in _told(path, details, value):
+        for place, message in _explained(path, details, value):
             line = next(lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in lines)
             mistakes.setdefault((place, message), Mistake(line, place, message))
     more = len(refused) - len(errors)
@@ -112,7 +112,7 @@ def _path_in(value: object, loc: Path, kind: str) -> Path:
     return path
 
 
-def _told(path: Path, details: Any, value: object) -> Iterator[tuple[Path, str]]:
+def _explained(path: Path, details: Any, value: object) -> Iterator[tuple[Path, str]]:
     """Where one of pydantic's errors belongs, and what it says to the one who wrote the file."""
     kind, context = details["type"], details.get("ctx", {})
     form = _form(path, value)
@@ -121,7 +121,7 @@ def _told(path: Path, details: Any, value: object) -> Iterator[tuple[Path, str]]
     elif kind == "value_error":
         yield path, str(context["error"])
     elif form is not None and not (kind in ("missing", "extra_forbidden") and path == form[0]):
-        yield form[0], _found(_at(value, form[0]), form[1])
+        yield form[0], _mismatch(_at(value, form[0]), form[1])
     elif kind == "extra_forbidden":
         keys = _keys(path[:-1], value)
         yield path, f"unknown key{_nearest(str(path[-1]), keys)}; allowed: {', '.join(keys)}"
@@ -131,10 +131,10 @@ def _told(path: Path, details: Any, value: object) -> Iterator[tuple[Path, str]]
         yield _wrong_kind(path, _at(value, path))
     else:
         content = _at(value, path)
-        yield path, _found(content, _allowed(kind, context, details["msg"], content))
+        yield path, _mismatch(content, _allowed(kind, context, details["msg"], content))
 
 
-def _found(value: object, allowed: str) -> str:
+def _mismatch(value: object, allowed: str) -> str:
     """What was found, what is allowed, and which allowed word is near."""
     words = [word for word in allowed.split(", ") if word.isidentifier()]
     near = _nearest(value, words) if isinstance(value, str) else ""
@@ -142,18 +142,18 @@ def _found(value: object, allowed: str) -> str:
 
 
 def wrong_format(value: Mapping[str, object], lines: Mapping[Path, int]) -> Mistake:
-    """What to say of a schema whose format is unknown or left out."""
+    """Returns the mistake of a schema whose format is unknown or left out."""
     allowed = ", ".join(FORMATS)
     if "format" not in value:
         return Mistake(lines[()], (), f"the key 'format' is missing; allowed: {allowed}")
-    return Mistake(lines[("format",)], ("format",), _found(value["format"], allowed))
+    return Mistake(lines[("format",)], ("format",), _mismatch(value["format"], allowed))
 
 
 def _wrong_kind(path: Path, item: object) -> tuple[Path, str]:
     kinds = list(_members(path))
     if not isinstance(item, Mapping) or "kind" not in item:
         return path, f"the key 'kind' is missing; allowed: {', '.join(kinds)}"
-    return (*path, "kind"), _found(item["kind"], ", ".join(kinds))
+    return (*path, "kind"), _mismatch(item["kind"], ", ".join(kinds))
 
 
 def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, value: object) -> str:

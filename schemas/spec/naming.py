@@ -14,7 +14,7 @@ ColumnLabel = str | int  # of a column: its name, or its position in a file with
 
 
 def find_columns(feature: Feature, schema: Schema, names: Container[ColumnLabel]) -> tuple[ColumnLabel, ...] | None:
-    """The columns of data that a feature is made of; None if they are not there.
+    """Returns the columns of data that a feature is made of; None if they are not there.
 
     Raises:
       UsageError: it could be either of two.
@@ -37,7 +37,7 @@ def find_columns(feature: Feature, schema: Schema, names: Container[ColumnLabel]
 
 
 def both_names(item: Feature | Label, labels: Sequence[ColumnLabel]) -> str:
-    """What is wrong with data that has a feature's columns under two names."""
+    """Returns the message about data that has a feature's columns under two names."""
     return (
         f"the feature {item.name!r} is there under two names: {few_labels(labels)}. Leave the column out that is not "
         "meant, or rename it"
@@ -45,7 +45,7 @@ def both_names(item: Feature | Label, labels: Sequence[ColumnLabel]) -> str:
 
 
 def file_labels(feature: Feature, schema: Schema) -> list[tuple[ColumnLabel, ...]]:
-    """What the columns that a feature is read from may be called: by name, and by position."""
+    """Returns the names that a feature's columns may have: those of the file, and their positions."""
     columns = schema.csv.columns
     if columns is None:
         return [feature.refs]
@@ -54,7 +54,7 @@ def file_labels(feature: Feature, schema: Schema) -> list[tuple[ColumnLabel, ...
 
 
 def file_name(ref: ColumnRef, schema: Schema) -> str | None:
-    """The name that the raw file gives a column; None if it has none."""
+    """Returns the name that the raw file gives a column; None if it has none."""
     if isinstance(ref, str):
         return ref
     columns = schema.csv.columns
@@ -62,7 +62,7 @@ def file_name(ref: ColumnRef, schema: Schema) -> str | None:
 
 
 def header_names(schema: Schema) -> dict[str, list[list[str]]]:
-    """What each column of each item may be called in a header: as in the raw file, or after its feature.
+    """Returns the names that each column of each item may have in a header: that of the raw file, or its feature's.
 
     The column 3 of a vector is `terrain[3]`, or `terrain.3` as in stored requests. A feature's name that the raw file
     gives another feature's column is that column alone.
@@ -83,7 +83,7 @@ def header_names(schema: Schema) -> dict[str, list[list[str]]]:
 
 
 def similar_name(names: Collection[ColumnLabel], labels: Iterable[ColumnLabel]) -> str:
-    """What to do about a column that is there but for letter case, spaces or its code points; else nothing.
+    """Returns a hint about a column whose name differs only in letter case, spaces or code points; '' if there is none.
 
     Args:
       names: those that are lacking.
@@ -109,7 +109,8 @@ def _folded(name: str) -> str:
 
 
 def undeclared(names: Iterable[ColumnLabel], schema: Schema) -> list[str]:
-    """The names of columns that the schema does not declare: no feature, the label or an ignored one is read from them.
+    """Returns the names of columns that the schema does not declare: no feature, the label or an ignored one is read
+    from them.
 
     A number is a position.
     """
@@ -123,7 +124,7 @@ def undeclared(names: Iterable[ColumnLabel], schema: Schema) -> list[str]:
 
 
 def note_of_undeclared(names: Sequence[str]) -> str:
-    """The note that columns are ignored."""
+    """Returns the note that columns are ignored."""
     if len(names) == 1:
         return f"the column {few_labels(names)} is ignored: the schema does not declare it"
     return f"the columns {few_labels(names)} are ignored: the schema does not declare them"

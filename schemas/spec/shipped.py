@@ -17,17 +17,18 @@ FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def names() -> tuple[str, ...]:
-    """The schemas that ship, sorted."""
+    """Returns the schemas that ship, sorted."""
     return tuple(sorted(name.removesuffix(SUFFIX) for name in os.listdir(FOLDER) if name.endswith(SUFFIX)))
 
 
 def path_of(name: str) -> str:
-    """The file of a shipped schema."""
+    """Returns the file of a shipped schema."""
     return os.path.join(FOLDER, name + SUFFIX)
 
 
 def find(schema: str) -> str:
-    """The file that `--schema` means: the file of this path if there is one, else the shipped schema of this name.
+    """Returns the file that `--schema` means: the file of this path if there is one, else the shipped schema of this
+    name.
 
     Args:
       schema: a path, local or gs://, or the name of a shipped schema. A folder of the same name is in nobody's way.

@@ -56,7 +56,7 @@ def hash_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def hash_strings(values: pa.BinaryArray) -> np.ndarray:
-    """uint64 `[n]`: BLAKE2b (8 bytes, little endian) of each value's bytes, as they are."""
+    """Returns uint64 `[n]`: BLAKE2b (8 bytes, little endian) of each value's bytes, as they are."""
     if not len(values):
         return np.empty(0, np.uint64)
     encoded = values.dictionary_encode()
@@ -65,7 +65,7 @@ def hash_strings(values: pa.BinaryArray) -> np.ndarray:
 
 
 def assign_splits(hashes: np.ndarray, split: HashSplit) -> np.ndarray:
-    """int8 `[n]`, indices into SPLITS: the hash as a fraction of 2^64 falls into one of the shares."""
+    """Returns int8 `[n]`, indices into SPLITS: the hash as a fraction of 2^64 falls into one of the shares."""
     shares = [getattr(split, name) for name in SPLITS]
     last = max(i for i, share in enumerate(shares) if share > 0)
     limits = np.array([round(sum(shares[: i + 1]) * 2**53) for i in range(last)], np.uint64)
@@ -73,7 +73,7 @@ def assign_splits(hashes: np.ndarray, split: HashSplit) -> np.ndarray:
 
 
 def file_split(path: str, split: FileSplit) -> int:
-    """The index into SPLITS of the one split whose pattern matches the path's end, folder by folder.
+    """Returns the index into SPLITS of the one split whose pattern matches the path's end, folder by folder.
 
     Raises:
         UsageError: no pattern matches, or more than one.
@@ -88,19 +88,19 @@ def file_split(path: str, split: FileSplit) -> int:
 
 
 def splitmix64(start: int, count: int, seed: int = 0) -> np.ndarray:
-    """uint64 `[count]`: outputs start, start + 1, ... of splitmix64 from a seed."""
+    """Returns uint64 `[count]`: outputs start, start + 1, ... of splitmix64 from a seed."""
     return mix(np.uint64(seed) + np.arange(start + 1, start + count + 1, dtype=np.uint64) * GOLDEN)
 
 
 def mix(z: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64: uint64 to uint64."""
+    """Applies the finaliser of splitmix64: uint64 to uint64."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 def canonical_bits(values: np.ndarray) -> np.ndarray:
-    """uint64: the float32 bits, with -0 as 0 and every NaN as one."""
+    """Returns uint64: the float32 bits, with -0 as 0 and every NaN as one."""
     with np.errstate(invalid="ignore"):  # a signalling NaN
         values = np.ascontiguousarray(values, np.float32) + np.float32(0)  # -0 + 0 is 0
     bits = values.view(np.uint32)
@@ -111,7 +111,7 @@ def canonical_bits(values: np.ndarray) -> np.ndarray:
 
 
 def uneven_splits(schema: Schema, rows: Mapping[str, int]) -> str | None:
-    """What is to be said of splits whose sizes differ from the schema's shares by more than chance.
+    """Returns a warning if the sizes of splits differ from the schema's shares by more than chance; else None.
 
     Rows of equal values, or of one group, are in one split: where these are few, the shares cannot be kept.
 

@@ -237,7 +237,7 @@ class Schema(Declared):
         return next((f for f in self.features if isinstance(f, Weight)), None)
 
     def drift_limits(self, name: str) -> Limits | None:
-        """The thresholds of drift of a feature, the label or the weight: its own, or those of the whole table."""
+        """Returns the thresholds of drift of a feature, the label or the weight: its own, or those of the table."""
         for item in self.items:
             if item.name == name and isinstance(item, ComparedItem) and item.drift is not None:
                 return limits_of(item.drift)
@@ -263,7 +263,7 @@ NUMBERS = "_numbers"  # as a transform takes them: the raw columns of all numeri
 
 
 def number_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """The raw columns of the numeric features, in the order in which `NUMBERS` has them."""
+    """Returns the raw columns of the numeric features, in the order in which `NUMBERS` has them."""
     return tuple(feature.raw for feature in schema.features if isinstance(feature, Numeric))
 
 
@@ -273,12 +273,14 @@ WORDS, CODES = "_words", "_codes"
 
 
 def word_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """The raw columns of the features that are looked up as whole strings, in the order in which `WORDS` has them."""
+    """Returns the raw columns of the features that are looked up as whole strings, in the order in which `WORDS` has
+    them."""
     return tuple(feature.raw for feature in schema.features if isinstance(feature, Category | Bool))
 
 
 def graph_columns(schema: Schema, together: Collection[str] = (NUMBERS, WORDS)) -> tuple[RawColumn, ...]:
-    """What a transform's graph takes: every raw column, those of numeric features as one, those of words as two.
+    """Returns what a transform's graph takes: every raw column, those of numeric features as one, those of words as
+    two.
 
     tf.Transform and TensorFlow take a millisecond and more of a job's time for each input of a graph, and each of its
     analyzers is compared with each of them. They copy each string of a batch more than once.
@@ -297,7 +299,7 @@ def graph_columns(schema: Schema, together: Collection[str] = (NUMBERS, WORDS)) 
 
 
 def served_features(schema: Schema) -> list[Feature]:
-    """What a request sends: the inputs, and the key where there is one. Never the label or the weight."""
+    """Returns the features that a request sends: the inputs, and the key if there is one; no label and no weight."""
     sent = (*schema.inputs, *((schema.key,) if schema.key else ()))
     return [feature for feature in sent if feature.raw is not None]
 
@@ -311,5 +313,5 @@ NOT_FINITE = "not_finite"  # the reason code
 
 
 def hints_of(schema: Schema) -> dict[str, str]:
-    """What may make a value that is not finite, by feature."""
+    """Returns a hint about what may make a value that is not finite, by feature."""
     return {feature.name: feature.not_finite_hint for feature in schema.features if feature.not_finite_hint}

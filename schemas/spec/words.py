@@ -18,7 +18,7 @@ _EXACT = 2.0**53  # a larger float does not tell a whole number from its neighbo
 
 
 def canonical(text: str) -> str:
-    """The spelling of a category, key or class that stands in a file, a list or a request.
+    """Returns the spelling of a category, key or class that stands in a file, a list or a request.
 
     >>> [canonical(text) for text in ("2.0", "-7.", "2.50", "TRUE", "true or false")]
     ['2', '-7', '2.50', 'True', 'true or false']
@@ -28,7 +28,7 @@ def canonical(text: str) -> str:
 
 
 def word_of(value: Any) -> str:
-    """The text of a value of Python, NumPy or JSON that is no text itself.
+    """Returns the text of a value of Python, NumPy or JSON that is no text itself.
 
     >>> [word_of(value) for value in (2, 2.0, 2.5, True, 1e300)]
     ['2', '2', '2.5', 'True', '1e+300']

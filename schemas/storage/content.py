@@ -45,7 +45,7 @@ class DigestedBlocks:
     def __init__(self, file: Bytes, *, position: int, start: int, end: int | None) -> None:
         self._file, self._begin, self._position, self._start, self._end = file, position, position, start, end
         self._open: Digest | None = None
-        self._found: dict[int, str] = {}
+        self._digests: dict[int, str] = {}
 
     @property
     def consumed(self) -> int:
@@ -61,12 +61,12 @@ class DigestedBlocks:
         self._file.close()
 
     def digests(self) -> dict[int, str]:
-        """The SHA-256 of each of the blocks, by its number, in hex. Reads what is left of them."""
+        """Returns the SHA-256 of each of the blocks, by its number, in hex. Reads what is left of them."""
         while self._open is not None or self._end is None or self._position < self._end:
             if not self.read(_CHUNK):
                 break
         self._close()
-        return self._found
+        return self._digests
 
     def _take(self, data: memoryview) -> None:
         while len(data):
@@ -85,12 +85,12 @@ class DigestedBlocks:
 
     def _close(self) -> None:
         if self._open is not None:
-            self._found[self._number] = self._open.hexdigest()
+            self._digests[self._number] = self._open.hexdigest()
             self._open = None
 
 
 def content_digest(size: int, blocks: Mapping[int, str]) -> str | None:
-    """The digest of a file: the SHA-256 of its blocks' SHA-256, in hex. None if a block is missing.
+    """Returns the digest of a file: the SHA-256 of its blocks' SHA-256, in hex. None if a block is missing.
 
     Args:
       size: the file's, in bytes.
@@ -103,7 +103,9 @@ def content_digest(size: int, blocks: Mapping[int, str]) -> str | None:
 
 
 def digest_blocks(path: str, *, version: str | None) -> dict[int, str]:
-    """The SHA-256 of all blocks of a file, which is read from its beginning to its end. `version`: the one to read.
+    """Returns the SHA-256 of all blocks of a file, which is read from its beginning to its end.
+
+    `version`: the one to read.
 
     Raises:
       MillraceError: the file cannot be read, or has another version.
@@ -113,7 +115,7 @@ def digest_blocks(path: str, *, version: str | None) -> dict[int, str]:
 
 
 def digest_file(path: str, *, size: int, version: str | None = None) -> str:
-    """The digest of a file of this size; see `digest_blocks`.
+    """Returns the digest of a file of this size; see `digest_blocks`.
 
     Raises:
       MillraceError: the file cannot be read, or has another size or version.

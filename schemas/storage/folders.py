@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from schemas.errors import MillraceError
 from schemas.storage.local import lock
 from schemas.storage.paths import for_each, is_local, join, store_of, wrap_errors
-from schemas.storage.store import Changed, Seen
+from schemas.storage.store import Changed, Snapshot
 
 
 def make(path: str) -> None:
@@ -148,7 +148,10 @@ def flush_name(path: str) -> None:
 
 
 def links_to(root: str, names: Iterable[str]) -> list[str]:
-    """The files, and folders on their paths, that are links: relative to `root`, sorted. On GCS there are none."""
+    """Returns the files, and folders on their paths, that are links: relative to `root`, sorted.
+
+    On GCS there are none.
+    """
     if not is_local(root):
         return []
     below = set(names)
@@ -160,7 +163,7 @@ def links_to(root: str, names: Iterable[str]) -> list[str]:
 
 
 def links_in(folder: str) -> list[str]:
-    """All links below a folder, relative to it, sorted; none of them is followed. On GCS there are none."""
+    """Returns all links below a folder, relative to it, sorted; none of them is followed. On GCS there are none."""
     if not is_local(folder):
         return []
     links, waiting = [], [folder]
@@ -178,7 +181,8 @@ def links_in(folder: str) -> list[str]:
 
 
 def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
-    """All links in a run's folder, and in place of a file or folder that a manifest names, relative to `data_dir`."""
+    """Returns all links in a run's folder, and in place of a file or folder that a manifest names, relative to
+    `data_dir`."""
     links = {join(run, name) for name in links_in(join(data_dir, run))}
     elsewhere = [name for name in names if not name.startswith(f"{run}/")]
     return sorted(links.union(links_to(data_dir, [run, *elsewhere])))
@@ -196,7 +200,7 @@ def refuse_links(root: str, links: Iterable[str], *, advice: str = "") -> None:
 
 
 def link_fault(path: str) -> str:
-    """The message about a link, without the link's own path."""
+    """Returns the message about a link, without the link's own path."""
     try:
         target = os.readlink(path)
     except OSError:  # replaced since
@@ -204,16 +208,16 @@ def link_fault(path: str) -> str:
     return f"is a link to {target[:200]}; expected a file or folder. Replace the link with the original"
 
 
-__all__ = ["Changed", "Seen", "create", "fence", "look", "swap"]
+__all__ = ["Changed", "Snapshot", "create", "fence", "look", "swap"]
 
 
-def look(path: str) -> Seen:
-    """The file's current bytes, and what a swap compares with."""
+def look(path: str) -> Snapshot:
+    """Returns the file's current bytes, and what a swap compares with."""
     with wrap_errors(path):
         return store_of(path).look(path)
 
 
-def swap(path: str, data: bytes | None, snapshot: Seen, *, unless: tuple[str, Seen] | None = None) -> Seen:
+def swap(path: str, data: bytes | None, snapshot: Snapshot, *, unless: tuple[str, Snapshot] | None = None) -> Snapshot:
     """Replaces or removes the file, if it is still as in `snapshot`.
 
     Args:
@@ -238,7 +242,7 @@ def swap(path: str, data: bytes | None, snapshot: Seen, *, unless: tuple[str, Se
 def create(path: str, data: bytes) -> bool:
     """Writes a file unless there is one. Returns whether it was written."""
     try:
-        swap(path, data, Seen(None))
+        swap(path, data, Snapshot(None))
     except Changed:
         return False
     return True

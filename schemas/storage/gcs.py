@@ -19,7 +19,7 @@ from schemas.concurrency import in_threads
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import globs
 from schemas.storage.gcs_errors import explain, failure
-from schemas.storage.store import Changed, FileStat, Seen, check_version
+from schemas.storage.store import Changed, FileStat, Snapshot, check_version
 
 CONNECTIONS = 96  # maximum per process: one for each thread that reads images, or works on several objects
 TRANSFERS = 16  # requests at once for the objects of a folder
@@ -32,7 +32,7 @@ os.environ.setdefault("GCS_RETRY_CONFIG_MAX_DELAY_TIME_US", "16000000")
 
 @functools.cache
 def client() -> Any:
-    """The client of Google's library, one per process."""
+    """Returns the client of Google's library, one per process."""
     from google.cloud import storage as gcs  # imported here, because it takes a while: only if gs:// is used
     from requests.adapters import HTTPAdapter
 
@@ -57,7 +57,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def split_address(path: str) -> tuple[str, str]:
-    """The bucket and the name of an address such as gs://bucket/name; the name is '' for the bucket itself.
+    """Returns the bucket and the name of an address such as gs://bucket/name; the name is '' for the bucket itself.
 
     Raises:
       UsageError: there is no bucket, a pattern in place of it, or a name that no object can have.
@@ -74,14 +74,14 @@ def split_address(path: str) -> tuple[str, str]:
 
 
 def split_folder(path: str) -> tuple[str, str]:
-    """The bucket, and the prefix of all names in a folder; the prefix is '' for the bucket itself."""
+    """Returns the bucket, and the prefix of all names in a folder; the prefix is '' for the bucket itself."""
     bucket, name = split_address(path)
     folder = name.rstrip("/")
     return bucket, f"{folder}/" if folder else ""
 
 
 def split_object(path: str) -> tuple[str, str]:
-    """The same for an object.
+    """Returns the bucket and the name of an object.
 
     Raises:
       UsageError: this is the address of a bucket, or longer than a name can be.
@@ -108,7 +108,7 @@ class GcsStore:
         return FileStat(int(blob.size), str(blob.generation))
 
     def open(self, path: str, version: str | None) -> BinaryIO:
-        """A file of one generation, of which CHUNK bytes are read at once, as they are stored, also of gzip."""
+        """Returns a file of one generation, of which CHUNK bytes are read at once, as they are stored, also of gzip."""
         blob = _existing(path)
         check_version(path, version, str(blob.generation))
         condition = {"if_generation_match": blob.generation}
@@ -159,24 +159,24 @@ class GcsStore:
         blob.chunk_size = UPLOAD_BYTES
         blob.upload_from_filename(local, content_type=_BINARY, **_repeated(target))
 
-    def look(self, path: str) -> Seen:
+    def look(self, path: str) -> Snapshot:
         blob = _blob(path)
         try:
             data = _whole(blob, path)
         except _error("NotFound"):
-            return Seen(None)
-        return Seen(data, int(blob.generation))
+            return Snapshot(None)
+        return Snapshot(data, int(blob.generation))
 
-    def _replace(self, path: str, data: bytes | None, snapshot: Seen) -> Seen:
+    def _replace(self, path: str, data: bytes | None, snapshot: Snapshot) -> Snapshot:
         blob, condition = _blob(path), {"if_generation_match": snapshot.generation}
         if data is None:
             blob.delete(**condition, **_repeated(path))
-            return Seen(None)
+            return Snapshot(None)
         blob.upload_from_string(data, content_type=_BINARY, **condition, **_repeated(path))
-        return Seen(data, int(blob.generation))
+        return Snapshot(data, int(blob.generation))
 
     def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
-        """A pattern means the same as on local disk."""
+        """Yields the objects that a pattern matches; it means the same as on local disk."""
         bucket, name = split_address(pattern)
         if self._is_file(pattern):
             yield pattern, self.stat(pattern), pattern
@@ -218,8 +218,8 @@ class GcsStore:
         """Does nothing, for the same reason."""
         return
 
-    def swap(self, path: str, data: bytes | None, snapshot: Seen, unless: tuple[str, Seen] | None) -> Seen:
-        """The server compares the object's generation."""
+    def swap(self, path: str, data: bytes | None, snapshot: Snapshot, unless: tuple[str, Snapshot] | None) -> Snapshot:
+        """Has the server compare the object's generation."""
         if unless is not None and self.look(unless[0]) != unless[1]:
             raise Changed(unless[0])
         try:

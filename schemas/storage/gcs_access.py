@@ -1,9 +1,8 @@
-"""Where a bucket lies, and whether a region reads it without leaving that place.
+"""Refuses buckets that a job could not use well: with credentials that TensorFlow does not support, or far away.
 
-Checks Google's credentials for TensorFlow, whose gs:// client supports fewer kinds than Google's Python libraries.
-
-TensorFlow reads the same file as they do, or else asks the metadata server of the machine. If it does not support the
-credentials, it only logs a line and continues without any; requests are then refused without naming the cause.
+TensorFlow's client of gs:// supports fewer kinds of credentials than Google's Python libraries. It reads the same file
+as they do, or else asks the metadata server of the machine. If it does not support the credentials, it only logs a line
+and continues without any; requests are then refused without naming the cause.
 """
 
 from __future__ import annotations
@@ -32,30 +31,25 @@ def check_tensorflow(path: str) -> None:
         identity federation.
     """
     check_characters(path)
-    problem = tensorflow_problem(path)
-    if problem is None:
-        return
-    raise UsageError(
-        f"{path}: TensorFlow reads or writes it, and {problem}; use {' or '.join(USABLE)}, a machine with a "
-        f"service account, or a local folder. {_CACHE}"
-    )
-
-
-def tensorflow_problem(path: str) -> str | None:
-    """Why TensorFlow cannot read a path with these credentials; None if it can, and for local paths."""
     if is_local(path) or "GOOGLE_AUTH_TOKEN_FOR_TESTING" in os.environ:
-        return None
+        return
     file = credentials_file()
     try:
         with open(file, "rb") as opened:
             kind = parse_json(opened.read()).get("type")
     except (OSError, ValueError, AttributeError):  # no file, or an invalid one, which Google's library reports
-        return None
-    return None if kind in USABLE else f"cannot use the credentials in {file}, which are of type {kind!r}"
+        return
+    if kind not in USABLE:
+        raise UsageError(
+            f"{path}: TensorFlow reads or writes it, and cannot use the credentials in {file}, which are of type "
+            f"{kind!r}; use {' or '.join(USABLE)}, a machine with a service account, or a local folder. {_CACHE}"
+        )
 
 
 def is_elsewhere(location: str, region: str) -> bool:
-    """Whether a machine in a region reads a bucket from another region or continent. One in a pair of regions is not.
+    """Returns whether a machine in a region reads a bucket from another region or continent.
+
+    One in a pair of regions is not.
 
     >>> is_elsewhere("US-CENTRAL1", "us-east1"), is_elsewhere("EU", "europe-west4"), is_elsewhere("NAM4", "us-east1")
     (True, False, False)
@@ -89,7 +83,8 @@ def check_regions(paths: Iterable[tuple[str, str]], region: str) -> None:
 
 
 def location_of(path: str) -> str:
-    """The location of the bucket of a gs:// path, as Google names it; empty if these credentials may not see it.
+    """Returns the location of the bucket of a gs:// path, as Google names it; empty if these credentials may not see
+    it.
 
     Raises:
       UsageError: there is no such bucket.

@@ -28,7 +28,10 @@ _EXPLAINED = {
 
 
 def explain(error: Exception) -> str | None:
-    """The message of an error of Google's client libraries in one line, without secrets; None for any other error."""
+    """Returns the message of an error of Google's client libraries in one line, without secrets;
+
+    None for any other error.
+    """
     if type(error).__name__ == "RetryError":
         last = error.__cause__ or error
         return (
@@ -71,7 +74,7 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def failure(error: BaseException) -> str:
-    """What happened to a single request: the status of its answer, or what the network did."""
+    """Describes the failure of a single request: the status of its answer, or what the network did."""
     if type(error).__name__ == "TransportError" and error.args and isinstance(error.args[0], Exception):
         error = error.args[0]  # while a token was asked for
     if _library(error) == "google":
@@ -95,14 +98,14 @@ def _answered(error: BaseException) -> str:
 
 
 def network_failure(error: BaseException) -> str:
-    """What the network did to a single request."""
+    """Describes what the network did to a single request."""
     if "Timeout" in type(error).__name__ or "timed out" in str(error):
         return f"nothing arrived for {retries.STALL_SECONDS:g} s"
     return f"the connection could not be made, or was cut ({type(error).__name__})"
 
 
 def credentials_file() -> str:
-    """The file that Google's libraries and TensorFlow look for; it may not exist."""
+    """Returns the file that Google's libraries and TensorFlow look for; it may not exist."""
     folder = os.environ.get("CLOUDSDK_CONFIG") or os.path.join(os.path.expanduser("~"), ".config", "gcloud")
     return os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or os.path.join(
         folder, "application_default_credentials.json"

@@ -10,12 +10,12 @@ MAGIC = frozenset("*?[")
 
 
 def literal_prefix(pattern: str) -> str:
-    """The prefix of all names that a pattern matches."""
+    """Returns the prefix of all names that a pattern matches."""
     return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
 
 
 def for_server(pattern: str) -> str | None:
-    """The pattern for GCS's `match_glob`; None if the server would not take it as we do.
+    """Returns the pattern for GCS's `match_glob`; None if the server would not take it as we do.
 
     It gives other characters a meaning of its own: `{a,b}` matches two names there, and one here.
     """
@@ -23,7 +23,7 @@ def for_server(pattern: str) -> str | None:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a pattern matches a name.
+    """Returns whether a pattern matches a name.
 
     `*`, `?` and `[...]` match no slash, and no dot at the start of a part. A part `**` matches any number of parts,
     including none.
@@ -32,7 +32,7 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def part_matches(name: str, pattern: str) -> bool:
-    """Whether a part of a pattern, other than `**`, matches a part of a name."""
+    """Returns whether a part of a pattern, other than `**`, matches a part of a name."""
     if not MAGIC & set(pattern):
         return name == pattern
     hidden = name.startswith(".") and not pattern.startswith(".")

@@ -20,7 +20,7 @@ _RESTORE = "Restore the file, or write it again"
 
 
 def parse_json(text: bytes | str) -> Any:
-    """The value of a JSON text in UTF-8, in which NaN and Infinity are numbers.
+    """Returns the value of a JSON text in UTF-8, in which NaN and Infinity are numbers.
 
     Raises:
       ValueError: it is not JSON, or is nested more than 200 levels deep.
@@ -37,13 +37,13 @@ def parse_json(text: bytes | str) -> Any:
         raise ValueError("nested too deeply") from None
     level = [value]
     for _ in range(DEPTH + 1):
-        level = [item for container in level if isinstance(container, list | dict) for item in _held(container)]
+        level = [item for container in level if isinstance(container, list | dict) for item in _items(container)]
         if not level:
             return value
     raise ValueError("nested too deeply")
 
 
-def _held(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
+def _items(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
@@ -56,7 +56,7 @@ def parse_object(text: bytes | str) -> dict[str, Any]:
 
 
 def read_object(path: str, what: str, *, advice: str = _RESTORE) -> dict[str, Any]:
-    """The object in a file.
+    """Returns the object in a file.
 
     Args:
       path: the file.
@@ -135,7 +135,7 @@ def as_written(path: str, what: str) -> Iterator[None]:
 
 
 def read_lines(path: str, what: str) -> Iterator[dict[str, Any]]:
-    """The objects in a file of JSON lines. A last line without an end is left out: somebody is writing it.
+    """Yields the objects in a file of JSON lines. A last line without an end is left out: somebody is writing it.
 
     Raises:
       MillraceError: a line is no JSON object; the message names it.

@@ -38,7 +38,7 @@ def print_notes(lines: Sequence[str]) -> None:
 
 
 def is_text(path: str) -> bool:
-    """Whether a path is UTF-8, so that a manifest can name it."""
+    """Returns whether a path is UTF-8, so that a manifest can name it."""
     return path.isascii() or readable(path) == path
 
 

@@ -25,7 +25,7 @@ from typing import IO, Any, BinaryIO
 
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import globs
-from schemas.storage.store import Changed, FileStat, Seen, check_version, folder_error, redacted
+from schemas.storage.store import Changed, FileStat, Snapshot, check_version, folder_error, redacted
 
 _CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _REFUSED = re.compile("|".join(re.escape(os.strerror(code)) for code in _CODES))
@@ -34,7 +34,7 @@ _ROUND = re.compile(r"^([\w.]+Error: |\{\{function_node \S+\}\} )+| \[while runn
 
 
 def refused_by_disk(message: str) -> str | None:
-    """The line of an error's message that says that the disk refuses a write; None for any other error.
+    """Returns the line of an error's message that says that the disk refuses a write; None for any other error.
 
     Messages are compared, because C++ libraries pass on the system's message and not its error number.
     """
@@ -47,7 +47,7 @@ _NOT_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
 
 
 def temporary_for(path: str) -> str:
-    """A new name beside a path, for the bytes that will get its name."""
+    """Returns a new name beside a path, for the bytes that will get its name."""
     return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
 
 
@@ -248,16 +248,16 @@ class LocalStore:
     def flush_name(self, path: str) -> None:
         sync_folder(os.path.dirname(os.path.abspath(path)))
 
-    def look(self, path: str) -> Seen:
-        """The file's current bytes. A link is refused."""
+    def look(self, path: str) -> Snapshot:
+        """Returns the file's current bytes. A link is refused."""
         try:
             with open(path, "rb", opener=open_own) as file:
                 check_regular(path, os.fstat(file.fileno()).st_mode)
-                return Seen(file.read())
+                return Snapshot(file.read())
         except FileNotFoundError:
-            return Seen(None)
+            return Snapshot(None)
 
-    def swap(self, path: str, data: bytes | None, snapshot: Seen, unless: tuple[str, Seen] | None) -> Seen:
+    def swap(self, path: str, data: bytes | None, snapshot: Snapshot, unless: tuple[str, Snapshot] | None) -> Snapshot:
         """See `schemas.storage.folders.swap`."""
         if data is None:
             return self._remove(path, snapshot)
@@ -269,7 +269,7 @@ class LocalStore:
         # Of two swaps that compared before either renamed, the later one stays. With `unless` there is only one.
         if unless is None and self.look(path).data != data:
             raise Changed(path)
-        return Seen(data)
+        return Snapshot(data)
 
     def fence(self, path: str) -> None:
         """Removes all pending files, so that their swaps must compare again."""
@@ -277,7 +277,7 @@ class LocalStore:
         for pending in glob.glob(f"{glob.escape(folder)}/.{glob.escape(name)}.*.tmp"):
             self.delete(pending)
 
-    def _renamed(self, path: str, data: bytes, snapshot: Seen, unless: tuple[str, Seen] | None) -> bool:
+    def _renamed(self, path: str, data: bytes, snapshot: Snapshot, unless: tuple[str, Snapshot] | None) -> bool:
         """Writes the pending file, compares, renames. Returns False if the pending file was removed in between."""
         with self._pending(path, data) as pending:
             self._expect(unless)
@@ -302,7 +302,7 @@ class LocalStore:
             self.delete(pending)
             raise
 
-    def _remove(self, path: str, snapshot: Seen) -> Seen:
+    def _remove(self, path: str, snapshot: Snapshot) -> Snapshot:
         """Removes the file. A file that replaced it after the comparison is put back."""
         self._expect((path, snapshot))
         if snapshot.data is None:
@@ -320,9 +320,9 @@ class LocalStore:
                 raise Changed(path)
         finally:
             self.delete(aside)
-        return Seen(None)
+        return Snapshot(None)
 
-    def _expect(self, file: tuple[str, Seen] | None) -> None:
+    def _expect(self, file: tuple[str, Snapshot] | None) -> None:
         if file is not None and self.look(file[0]) != file[1]:
             raise Changed(file[0])
 

@@ -51,7 +51,7 @@ _S3 = re.compile(r"s3[an]?:/+", re.IGNORECASE)
 
 
 def store_of(path: str) -> Store:
-    """The store that a path names.
+    """Returns the store that a path names.
 
     Raises:
       UsageError: the path is one of a bucket, misspelt, such as gs:/bucket or GS://bucket; or one of Amazon S3.
@@ -69,7 +69,7 @@ def store_of(path: str) -> Store:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is on local disk."""
+    """Returns whether a path is on local disk."""
     return store_of(path) is _LOCAL
 
 
@@ -117,7 +117,7 @@ def check_addresses(flag: str, paths: str | Sequence[str]) -> None:
 
 
 def stat(path: str) -> FileStat:
-    """A file's size and version; MillraceError if it cannot be read."""
+    """Returns a file's size and version; MillraceError if it cannot be read."""
     with wrap_errors(path):
         return store_of(path).stat(path)
 
@@ -133,7 +133,7 @@ def open_read(path: str, *, version: str | None = None) -> BinaryIO:
 
 
 def read_bytes(path: str) -> bytes:
-    """The complete content at one moment, even if another process replaces the file meanwhile.
+    """Returns the complete content at one moment, even if another process replaces the file meanwhile.
 
     Raises:
         MillraceError: the file cannot be read.
@@ -143,7 +143,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_chunks(path: str) -> Iterator[bytes]:
-    """The bytes of a file, a megabyte at a time.
+    """Yields the bytes of a file, a megabyte at a time.
 
     Raises:
         MillraceError: the file cannot be read.
@@ -167,7 +167,7 @@ def write_bytes(path: str, data: bytes) -> None:
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file or a folder of this name. UsageError where there is no such bucket."""
+    """Returns whether there is a file or a folder of this name. UsageError where there is no such bucket."""
     with wrap_listing(path):
         return store_of(path).exists(path)
 
@@ -179,7 +179,10 @@ def join(path: str, *parts: str) -> str:
 
 
 def listdir(path: str) -> list[str]:
-    """The names in a folder, sorted; empty where there is no such folder. UsageError where there is no such bucket."""
+    """Returns the names in a folder, sorted; empty where there is no such folder.
+
+    UsageError where there is no such bucket.
+    """
     with wrap_listing(path):
         return store_of(path).listdir(path)
 

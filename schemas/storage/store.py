@@ -19,7 +19,8 @@ _RULES = (
 
 
 def redacted(text: str) -> str:
-    """The text with the queries of web addresses, passwords in addresses, bearer tokens and private keys left out."""
+    """Returns the text with the queries of web addresses, passwords in addresses, bearer tokens and private keys left
+    out."""
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text
@@ -34,7 +35,7 @@ class FileStat:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class Snapshot:
     """A file as it was read: its bytes (None: no file), and its generation, or ETag, on stores that have these."""
 
     data: bytes | None
@@ -57,6 +58,6 @@ def check_version(path: str, expected: str | None, version: str) -> None:
 
 
 def folder_error(path: str) -> UsageError:
-    """The error about a folder that is given as a file."""
+    """Returns the error about a folder that is given as a file."""
     examples = f"{os.path.join(path, '*.csv')}, or {os.path.join(path, '*/*')} for images in folders"
     return UsageError(f"{path}: is a folder; give files, or a glob pattern such as {examples}")

@@ -65,7 +65,7 @@ def steps(bucket: str, large: str) -> Steps:
         "write": lambda: storage.write_bytes(path, b"b"),
         "upload": lambda: folders.upload(large, path),
         "move": lambda: folders.move(path, f"{bucket}/b"),
-        "swap": lambda: folders.swap(path, b"b", folders.Seen(b"a", 1)),
+        "swap": lambda: folders.swap(path, b"b", folders.Snapshot(b"a", 1)),
         "delete": lambda: storage.delete(path),
     }
 

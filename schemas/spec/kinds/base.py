@@ -71,7 +71,10 @@ class Item(Strict):
         return "missing_value" if getattr(self, "missing", None) is None else None
 
     def tokens(self, of_files: tuple[str, ...]) -> tuple[str, ...]:
-        """The tokens of a missing value in its columns. `of_files`: those of columns that declare none of their own."""
+        """Returns the tokens of a missing value in its columns.
+
+        `of_files`: those of columns that declare none of their own.
+        """
         return of_files
 
     @property
@@ -106,7 +109,7 @@ class FeatureKind(Item):
 
     @abstractmethod
     def inputs(self, words: int) -> tuple[Input, ...]:
-        """The model inputs that it becomes.
+        """Returns the model inputs that it becomes.
 
         Args:
           words: the size of its vocabulary; 0 if it has none.
@@ -137,11 +140,11 @@ class ReadAsNumbers(ComparedItem):
         return RawColumn(self.name, "float32")
 
     def row_errors(self, rows: np.ndarray) -> Iterator[tuple[int, CellError]]:
-        """The rows of float32 `[rows, width]` that the kind's own rules reject."""
+        """Yields the rows of float32 `[rows, width]` that the kind's own rules reject."""
         yield from ()
 
     def split_values(self, rows: np.ndarray) -> np.ndarray:
-        """The values for the split's hash, from float32 `[rows, width]`: float32 `[rows]` or `[rows, width]`."""
+        """Returns the values for the split's hash, float32 `[rows]` or `[rows, width]`, from `[rows, width]`."""
         return rows
 
 
@@ -215,7 +218,7 @@ def check_range(columns: tuple[ColumnRef, ColumnRef] | None) -> None:
 
 
 def columns_of(columns: tuple[ColumnRef, ColumnRef]) -> tuple[ColumnRef, ...]:
-    """A range's columns, in order: positions first..last, or names prefix<m>..prefix<n>."""
+    """Returns a range's columns, in order: positions first..last, or names prefix<m>..prefix<n>."""
     first = NUMBERED.fullmatch(columns[0]) if isinstance(columns[0], str) else None
     if first is None:
         return tuple(numbers_of(columns))
@@ -224,7 +227,7 @@ def columns_of(columns: tuple[ColumnRef, ColumnRef]) -> tuple[ColumnRef, ...]:
 
 
 def numbers_of(columns: tuple[ColumnRef, ColumnRef]) -> range:
-    """The positions, or the numbers after the names' prefix. Raises ValueError if they are not a range."""
+    """Returns the positions, or the numbers after the names' prefix. Raises ValueError if they are not a range."""
     first, last = columns
     if isinstance(first, int) and isinstance(last, int):
         if last < first:

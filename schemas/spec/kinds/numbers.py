@@ -240,6 +240,6 @@ class OneHot(ReadAsNumbers, FeatureKind):
             )
 
     def split_values(self, rows: np.ndarray) -> np.ndarray:
-        """The position of the 1."""
+        """Returns the position of the 1."""
         position: np.ndarray = (rows == 1).argmax(axis=1)
         return position.astype("float32")

@@ -186,8 +186,8 @@ def test_a_stopped_process_loses_its_lease_and_fails_when_it_continues(tmp_path:
         "sys.stdin.readline()",
         "sys.stdin.readline()\n"
         "    from schemas.errors import MillraceError\n"
-        "    from schemas.storage.folders import Seen\n"
-        "    try:\n        lease.put('manifest.json', b'late', Seen(None))\n"
+        "    from schemas.storage.folders import Snapshot\n"
+        "    try:\n        lease.put('manifest.json', b'late', Snapshot(None))\n"
         "    except MillraceError as error:\n        print(error, flush=True)",
     )
     with other_process(str(tmp_path), script) as process:

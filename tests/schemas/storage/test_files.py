@@ -17,7 +17,7 @@ from schemas import storage
 from schemas.errors import MillraceError, UsageError
 from schemas.samples import tables
 from schemas.storage import folders
-from schemas.storage.folders import Changed, Seen
+from schemas.storage.folders import Changed, Snapshot
 from tests.support.small_jobs import interrupted
 
 
@@ -190,13 +190,13 @@ def test_no_file_is_put_in_place_of_what_is_none(
 def test_a_file_is_created_replaced_and_removed_while_unchanged(data_dir):
     path = storage.join(data_dir, "x")
     none = folders.look(path)
-    assert none == Seen(None)
+    assert none == Snapshot(None)
     first = folders.swap(path, b"1", none)
     assert folders.look(path) == first
     second = folders.swap(path, b"2", first)
     assert folders.look(path) == second
     assert second.data == b"2"
-    assert folders.swap(path, None, second) == Seen(None)
+    assert folders.swap(path, None, second) == Snapshot(None)
     assert not storage.exists(path)
 
 
@@ -204,11 +204,11 @@ def test_a_file_that_changed_in_the_meantime_is_left_alone(data_dir):
     path = storage.join(data_dir, "x")
     none = folders.look(path)
     first = folders.swap(path, b"1", none)
-    for stale in (none, Seen(b"0", 99)):
+    for stale in (none, Snapshot(b"0", 99)):
         with pytest.raises(Changed, match="changed by another process"):
             folders.swap(path, b"3", stale)
     with pytest.raises(Changed):
-        folders.swap(path, None, Seen(b"0", 99))
+        folders.swap(path, None, Snapshot(b"0", 99))
     folders.swap(path, None, first)
     with pytest.raises(Changed):
         folders.swap(path, b"2", first)  # a file that is gone has changed, too
@@ -233,8 +233,8 @@ def test_of_many_swaps_at_once_one_succeeds(data_dir):
 
 def test_nothing_is_swapped_if_another_file_changed(data_dir):
     guard, path = storage.join(data_dir, "guard"), storage.join(data_dir, "x")
-    snapshot = folders.swap(guard, b"mine", Seen(None))
-    first = folders.swap(path, b"1", Seen(None), unless=(guard, snapshot))
+    snapshot = folders.swap(guard, b"mine", Snapshot(None))
+    first = folders.swap(path, b"1", Snapshot(None), unless=(guard, snapshot))
     folders.swap(guard, b"theirs", snapshot)
     with pytest.raises(Changed, match="guard"):
         folders.swap(path, b"2", first, unless=(guard, snapshot))
@@ -244,8 +244,8 @@ def test_nothing_is_swapped_if_another_file_changed(data_dir):
 @pytest.mark.parametrize("data_dir", ["gcs"], indirect=True)  # the cloud's client alone sends a put again
 def test_a_put_that_the_client_sends_again_is_no_change_of_somebody_elses(data_dir):
     path = storage.join(data_dir, "x")
-    once = folders.swap(path, b"1", Seen(None))
-    assert folders.swap(path, b"1", Seen(None)) == once
+    once = folders.swap(path, b"1", Snapshot(None))
+    assert folders.swap(path, b"1", Snapshot(None)) == once
 
 
 def test_the_next_put_removes_what_a_killed_process_left(tmp_path: Path):
@@ -253,7 +253,7 @@ def test_the_next_put_removes_what_a_killed_process_left(tmp_path: Path):
     other = tmp_path / f".y.{'0' * 32}.tmp"
     stray.touch()
     other.touch()
-    folders.swap(str(tmp_path / "x"), b"1", Seen(None))
+    folders.swap(str(tmp_path / "x"), b"1", Snapshot(None))
     assert not stray.exists()
     assert other.exists()
 
@@ -267,7 +267,7 @@ def test_a_fence_that_comes_late_costs_a_swap_a_second_try(tmp_path: Path, monke
         replace(*args)
 
     monkeypatch.setattr(os, "replace", fenced)
-    assert folders.swap(path, b"1", Seen(None)) == folders.look(path) == Seen(b"1")
+    assert folders.swap(path, b"1", Snapshot(None)) == folders.look(path) == Snapshot(b"1")
 
 
 def test_what_came_into_the_place_of_a_file_that_is_removed_is_put_back(tmp_path: Path, monkeypatch):
@@ -280,7 +280,7 @@ def test_what_came_into_the_place_of_a_file_that_is_removed_is_put_back(tmp_path
 
     monkeypatch.setattr(os, "rename", late)
     with pytest.raises(Changed):
-        folders.swap(str(path), None, Seen(b"mine"))
+        folders.swap(str(path), None, Snapshot(b"mine"))
     assert path.read_bytes() == b"theirs"
     assert os.listdir(tmp_path) == ["x"]
 
@@ -290,7 +290,7 @@ def test_a_fence_in_a_bucket_is_another_generation_of_the_same_bytes(data_dir):
     path = storage.join(data_dir, "x")
     folders.fence(path)
     assert not storage.exists(path)
-    snapshot = folders.swap(path, b"1", Seen(None))
+    snapshot = folders.swap(path, b"1", Snapshot(None))
     folders.fence(path)
     assert storage.read_bytes(path) == b"1"
     with pytest.raises(Changed):
