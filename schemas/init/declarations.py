@@ -6,17 +6,17 @@ Columns belong together that are a one-hot group, a vector of numbered columns, 
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from schemas.errors import UsageError
-from schemas.init.columns import FEW_ROWS, ColumnFacts, number
-from schemas.init.kinds import SKEWED, Declaration, category, declare, merged
-from schemas.init.label import TELLS, find_leaks
+from schemas.init.cells import MASK
+from schemas.init.columns import FEW_ROWS, ColumnFacts
+from schemas.init.kinds import SKEWED, Declaration, declare, lost_digits
+from schemas.init.leaks import find_leaks
 from schemas.init.survey import Survey
-from schemas.profile.raw_columns import MASK
+from schemas.init.writing import number
 from schemas.spec.kinds.base import NUMBERED
 
 _VECTOR = 8  # numbered columns, from which on they are one vector
@@ -26,39 +26,40 @@ _MANY = 100  # columns, from which on neighbours that are treated alike are decl
 def declarations(
     read: Survey, columns: Sequence[ColumnFacts], label: Declaration, path: str
 ) -> tuple[list[Declaration], list[str]]:
-    """The declarations in the order of the columns, and notes on them.
+    """Returns the declarations in the order of the columns, and notes on them.
 
     Raises:
         UsageError: nothing is left that a model could learn from.
     """
-    place = label.first
-    groups = [g for part in (columns[:place], columns[place + 1 :]) for g in _one_hot_groups(part, read)]
-    groups += _numbered_vectors(_outside(columns, groups, place))
-    declared = [*groups, *map(declare, _outside(columns, groups, place))]
+    sides = columns[: label.first], columns[label.first + 1 :]
+    declared = [d for side in sides for d in _one_hot_groups(side, read)]
+    declared += [d for side in sides for d in _numbered_vectors(_outside(side, declared))]
+    declared += [declare(column) for side in sides for column in _outside(side, declared)]
     declared.sort(key=lambda declaration: declaration.first)
     leaks = find_leaks(columns, label, read.sample, declared)
     for i, declaration in enumerate(declared):
-        column = columns[declaration.first]
-        leak = leaks.get(declaration.first, "")
-        if declaration.width == 1 and column.profile.signature == columns[place].profile.signature and read.rows > 1:
-            leak = f"{TELLS}: the same value in every record"
+        column, leak = columns[declaration.first], leaks.get(declaration.first)
         if leak and column.present and not column.constant:
             known_before = f"If it is known before the label is, give it `kind: {declaration.kind}` in the schema"
             note = f"{leak}, and is ignored. {known_before}"
             declared[i] = declaration.ignored(leak, declaration.note if declaration.kind == "ignore" else note)
     declared = _with_one_key(declared, columns)
     if all(declaration.kind in ("ignore", "key") for declaration in declared):
-        declared = _with_an_input(declared, read, columns, path)
+        reasons = "; ".join(f"{columns[d.first].described} {d.evidence}" for d in declared[:5])
+        raise UsageError(
+            f"{path}: nothing is left that a model could learn from: {reasons}. Add other columns, or declare one of "
+            "these by hand"
+        )
     notes = [f"{columns[d.first].described} {d.note}" for d in declared if d.note]
     if read.form.width > _MANY:
-        sides = ([d for d in declared if d.first < place], [d for d in declared if d.first > place])
-        declared = [d for side in sides for d in _joined(side)]
+        before, after = ([d for d in declared if (d.first < label.first) == side] for side in (True, False))
+        declared = [*_joined(before), *_joined(after)]
     return declared, notes
 
 
-def _outside(columns: Sequence[ColumnFacts], groups: Sequence[Declaration], label: int) -> list[ColumnFacts]:
-    """The columns in no group, without the label."""
-    covered = {position for group in groups for position in range(group.first, group.last + 1)} | {label}
+def _outside(columns: Sequence[ColumnFacts], groups: Sequence[Declaration]) -> list[ColumnFacts]:
+    """The columns in no group."""
+    covered = {position for group in groups for position in range(group.first, group.last + 1)}
     return [column for column in columns if column.position not in covered]
 
 
@@ -70,9 +71,9 @@ def _one_hot_groups(columns: Sequence[ColumnFacts], read: Survey) -> Iterator[De
     """
     if read.rows < FEW_ROWS:
         return
-    for indicators, run in itertools.groupby(columns, key=lambda c: c.profile.binary and not c.missing and c.low == 0):
+    for indicators, run in itertools.groupby(columns, key=lambda c: c.cells.binary and not c.missing and c.low == 0):
         members = list(run) if indicators else []
-        sums = [0, *itertools.accumulate(column.profile.ones for column in members)]
+        sums = [0, *itertools.accumulate(column.cells.ones for column in members)]
         places: dict[int, list[int]] = {}
         for place, total in enumerate(sums):
             places.setdefault(total & MASK, []).append(place)
@@ -132,7 +133,7 @@ def _numbered_vectors(columns: Sequence[ColumnFacts]) -> Iterator[Declaration]:
 def _vector(members: Sequence[ColumnFacts]) -> Declaration:
     low, high = min(column.low for column in members), max(column.high for column in members)
     varied = [column for column in members if column.low < column.high]
-    skewed = sum(column.low >= 0 and column.profile.numbers.skewness >= SKEWED for column in varied)
+    skewed = sum(column.low >= 0 and column.cells.numbers.skewness >= SKEWED for column in varied)
     settings: dict[str, Any] = {"transform": "z_score"}
     if (low, high) == (0, 255) and all(column.whole for column in members):
         settings["transform"] = {"scale": [0, 255]}
@@ -142,7 +143,7 @@ def _vector(members: Sequence[ColumnFacts]) -> Declaration:
         settings["transform"] = "log"
     if any(column.missing for column in members):
         settings["missing"] = "mean"
-    lost, constant = merged(members), len(members) - len(varied)
+    lost, constant = lost_digits(members), len(members) - len(varied)
     evidence = [f"{len(members)} numbers, {number(low)} to {number(high)}"]
     evidence += [*([f"{constant} of them are constant"] if constant else []), *([lost] if lost else [])]
     note = f"and those after it lose digits: {lost}" if lost else ""
@@ -155,29 +156,6 @@ def _with_one_key(declared: Sequence[Declaration], columns: Sequence[ColumnFacts
     keys = [columns[declaration.first] for declaration in declared if declaration.kind == "key"]
     best = max(keys, key=lambda column: (column.called_id, not column.numeric), default=None)
     return [d.ignored(d.evidence) if d.kind == "key" and columns[d.first] is not best else d for d in declared]
-
-
-def _with_an_input(
-    declared: Sequence[Declaration], read: Survey, columns: Sequence[ColumnFacts], path: str
-) -> list[Declaration]:
-    """The same with the column as a feature that may best serve, since a model needs something to read."""
-    usable = [
-        declaration
-        for declaration in declared
-        if declaration.width == 1 and not declaration.evidence.startswith(TELLS)
-        if (column := columns[declaration.first]).present and (read.rows == 1 or not column.constant)
-    ]
-    if not usable:
-        reasons = "; ".join(f"{columns[d.first].described} {d.evidence}" for d in declared[:5])
-        raise UsageError(f"{path}: nothing is left that a model could learn from: {reasons}")
-    best = next((declaration for declaration in usable if columns[declaration.first].numeric), usable[0])
-    column = columns[best.first]
-    settings = {"transform": "z_score", **({"missing": "mean"} if column.missing else {})}
-    feature = Declaration(best.first, best.last, "numeric", settings, best.evidence)
-    feature = feature if column.numeric else category(column)
-    only = "the only column that a model could learn from"
-    feature = dataclasses.replace(feature, evidence=f"{feature.evidence}; {only}", note=f"is {only}")
-    return [feature if declaration is best else declaration for declaration in declared]
 
 
 def _joined(declared: Sequence[Declaration]) -> Iterator[Declaration]:

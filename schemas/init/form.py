@@ -23,8 +23,8 @@ from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import explain, split_fields
 from schemas.csv.values import is_utf8
 from schemas.errors import UsageError, counted
-from schemas.init.columns import shown
-from schemas.profile.raw_columns import ALL
+from schemas.init.cells import TOKENS
+from schemas.init.writing import shown
 from schemas.spec.table import CsvOptions
 
 FIRST_BYTES = 1 << 20
@@ -37,7 +37,7 @@ _NO_QUOTE = "\x01"  # stands for a quote in files that have none
 _GAP = re.compile(rb"[^\s] {2,}[^\s]")
 _QUOTED = re.compile(rb'"[^"]*"')
 _NUMBER = re.compile(rb"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_TOKENS = frozenset(token.encode() for token in ALL)
+_TOKENS = frozenset(token.encode() for token in TOKENS)
 Encoding = Literal["utf-8", "utf-16", "latin-1"]
 
 

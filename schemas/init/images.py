@@ -15,9 +15,9 @@ from schemas import storage
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.images.header import BadImage, ImageHeader, ends_early, read_header
 from schemas.images.listing import FIRST, check_first, folders_like_splits, is_image, list_folders, note_of_splits
-from schemas.init.columns import percent
 from schemas.init.survey import Progress
-from schemas.init.tables import Inferred, comment, plain_name, reject_flag, scalar
+from schemas.init.tables import Inferred, reject_flag
+from schemas.init.writing import comment, percent, plain_name, scalar
 
 _LOOKED_AT = 2_000  # images whose headers are read, unless all are
 _END_BYTES = 1 << 16  # of a file, at its beginning and at its end

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import counted
-from schemas.init.columns import FEW_ROWS, ColumnFacts, distinct, number, percent, shares, shown
+from schemas.init.columns import FEW_ROWS, ColumnFacts
+from schemas.init.writing import number, percent, shown
 
 LISTED, _LISTED_CHARACTERS = 20, 90  # a category of at most so many values lists them, if they fit in a line
 SPARSE = 0.75  # text that is missing for more than this share is no feature
@@ -38,8 +39,7 @@ class Declaration:
     """What is declared of one column, or of several that follow each other.
 
     Attributes:
-        first: the position of the first column.
-        last: that of the last.
+        first, last: the positions of the first and the last column.
         kind: as in a schema.
         settings: the other keys of the feature, but for its name and its columns.
         evidence: what the data shows, in a few words.
@@ -59,16 +59,22 @@ class Declaration:
 
     @property
     def width(self) -> int:
+        """The number of columns."""
         return self.last - self.first + 1
 
     def ignored(self, evidence: str, note: str = "") -> Declaration:
-        """The same columns, ignored."""
+        """Returns the same columns, ignored."""
         return Declaration(self.first, self.last, "ignore", {}, evidence, note)
+
+    def shortened(self) -> Declaration:
+        """Returns the same without evidence and without the settings that a schema can do without."""
+        settings = {k: v for k, v in self.settings.items() if k != "values" and (k, v) != ("transform", "z_score")}
+        return dataclasses.replace(self, settings=settings, evidence="")
 
 
 def declare(column: ColumnFacts) -> Declaration:
-    """What a person would declare of a column that is not the label."""
-    of_numbers = column.numeric and not column.profile.leading_zeros
+    """Returns what a person would declare of a column that is not the label."""
+    of_numbers = column.numeric and not column.evidence.leading_zeros
     declared = _unused(column) or (_of_numbers(column) if of_numbers else _of_strings(column))
     if declared.kind == "ignore":
         return declared
@@ -101,7 +107,7 @@ def _of_numbers(column: ColumnFacts) -> Declaration:
     if column.distinct == 2 and (column.low, column.high) == (0, 1) and not column.missing:
         false, true = column.values()
         spelled = {} if (false, true) == ("0", "1") else {"true": [true], "false": [false]}
-        return _of(column, "bool", shares(column), **spelled)
+        return _of(column, "bool", column.shares(), **spelled)
     if _WEIGHT.search(name) and column.distinct > LISTED:
         evidence = f"{span}; by its name a sampling weight, which says nothing about the record"
         return _ignore(column, f"{evidence}. kind: weight would train by it")
@@ -126,18 +132,17 @@ def _of_numbers(column: ColumnFacts) -> Declaration:
 
 
 def _numeric(column: ColumnFacts, span: str) -> Declaration:
-    skew, of_log = column.profile.numbers.skewness, column.profile.logs.skewness
-    mean = f"{span}, mean {number(column.profile.numbers.mean)}"
-    evidence = mean if column.low < column.high else f"always {number(column.low)}"
+    numbers, of_log = column.cells.numbers, column.evidence.log_skewness
+    evidence = f"{span}, mean {number(numbers.mean)}" if column.low < column.high else f"always {number(column.low)}"
     settings: dict[str, Any] = {"transform": "z_score"}
-    if column.low >= 0 and skew >= SKEWED and abs(of_log) < skew:
+    if column.low >= 0 and numbers.skewness >= SKEWED and abs(of_log) < numbers.skewness:
         settings["transform"] = "log"
-        evidence += f", a long tail: skewness {skew:.1f}, of log(1 + x) {of_log:.1f}"
+        evidence += f", a long tail: skewness {numbers.skewness:.1f}, of log(1 + x) {of_log:.1f}"
     if column.missing:
         settings["missing"] = "median" if settings["transform"] == "log" else "mean"
         if column.missing >= _INDICATOR * column.rows:
             settings["indicator"] = True
-    lost = merged([column])
+    lost = lost_digits([column])
     evidence = "; ".join(filter(None, (evidence, _stand_in(column), lost)))
     return dataclasses.replace(
         _of(column, "numeric", evidence, **settings), note=f"loses digits: {lost}" if lost else ""
@@ -146,89 +151,85 @@ def _numeric(column: ColumnFacts, span: str) -> Declaration:
 
 def _stand_in(column: ColumnFacts) -> str:
     """A note about a number far from all others that may stand for a missing one."""
+    numbers = column.cells.numbers
     for value, n in column.ranked()[:3]:
-        text, numbers = value.decode("utf-8", "replace"), column.profile.numbers
+        text = value.decode("utf-8", "replace")
         if text in _STAND_INS and n >= 5 and abs(float(text) - numbers.mean) > 2 * numbers.deviation:
             return f"{text} occurs {n:,} times: add it to csv: missing if it means that"
     return ""
 
 
-def _names_splits(column: ColumnFacts) -> bool:
-    """Whether its values are the names of splits, the train split's among them."""
-    values = {value.decode("utf-8", "replace").lower() for value, _ in column.ranked()}
-    return bool(values & _TRAIN) and bool(values - _TRAIN) and values <= _TRAIN | _OTHER_SPLITS
-
-
 def _of_strings(column: ColumnFacts) -> Declaration:
-    profile, present = column.profile, column.present
-    if _names_splits(column):
+    evidence, present = column.evidence, column.present
+    values = {value.decode("utf-8", "replace").lower() for value, _ in column.ranked()}
+    if values & _TRAIN and values - _TRAIN and values <= _TRAIN | _OTHER_SPLITS:
         note = (
             "names the split of each record, and is ignored, since the schema splits anew. To keep these splits, write "
             "a file for each of them, and say split: {by: file, train: ..., eval: ..., test: ...}"
         )
-        return _ignore(column, f"names the split of each record: {shares(column)}", note)
-    values = {value.decode("utf-8", "replace").lower() for value, _ in column.ranked()[:7]}
+        return _ignore(column, f"names the split of each record: {column.shares()}", note)
     if not column.missing and len(values) == 2 and len(_TRUE & values) == len(_FALSE & values) == 1:
-        return _of(column, "bool", shares(column))
-    if profile.dates >= 0.95 * present:
-        example = shown(column.ranked()[0][0]) if column.known else "2026-01-31"
+        return _of(column, "bool", column.shares())
+    if evidence.dates >= 0.95 * evidence.cells > 0:
+        example = shown(column.ranked()[0][0]) if column.countable else "2026-01-31"
         return _ignore(column, f"dates or times such as {example}; write year, month, weekday or hour as columns")
     if amounts := as_amounts(column):
         return _ignore(column, amounts, f"is ignored: {amounts}")
     if column.missing > SPARSE * column.rows:
         missing = f"missing {percent(column.missing, column.rows)}"
-        return _ignore(column, f"{missing}, {distinct(column)} distinct values")
-    cells = max(profile.text_cells, 1)
-    wordy, long = profile.words >= _WORDS * cells, profile.text_bytes >= _BYTES * cells
+        return _ignore(column, f"{missing}, {column.about_distinct} distinct values")
+    cells = max(evidence.text_cells, 1)
+    wordy, long = evidence.words >= _WORDS * cells, evidence.text_bytes >= _BYTES * cells
     if (wordy or long) and present >= FEW_ROWS and column.distinct > max(LISTED, 0.1 * present):
         # Long texts of few words: a script without spaces, addresses, code.
         lengths = {"ngrams": [1, 2]} if wordy else {"characters": [2, 4]}
-        evidence = f"{profile.words / cells:.0f} words on average, {distinct(column)} distinct texts"
-        return _of(column, "text", evidence, **lengths, top_k=20_000)
+        average = f"{evidence.words / cells:.0f} words on average, {column.about_distinct} distinct texts"
+        return _of(column, "text", average, **lengths, top_k=20_000)
     if column.unique:
         return _of(column, "key", "a value of its own for nearly every record")
     if column.one_of_a_kind:
-        evidence = f"mostly one of a kind: {distinct(column)} distinct values of {present:,}"
-        return _ignore(column, evidence, groups=column.shared_id)
+        of_a_kind = f"mostly one of a kind: {column.about_distinct} distinct values of {present:,}"
+        return _ignore(column, of_a_kind, groups=column.shared_id)
     if column.called_id and column.distinct > LISTED and present >= FEW_ROWS:
-        evidence = f"an identifier by its name, {distinct(column)} distinct values"
-        return _ignore(column, evidence, groups=column.shared_id)
+        identifier = f"an identifier by its name, {column.about_distinct} distinct values"
+        return _ignore(column, identifier, groups=column.shared_id)
     return category(column)
 
 
 def category(column: ColumnFacts) -> Declaration:
     """Declares a category; its values are listed where they are few."""
     settings: dict[str, Any] = {}
-    fit = column.known and sum(len(value) + 2 for value, _ in column.ranked()) <= _LISTED_CHARACTERS
+    fit = column.countable and sum(len(value) + 2 for value, _ in column.ranked()) <= _LISTED_CHARACTERS
     if column.distinct > _HASHED:
         settings["hash_buckets"] = 1 << int(np.ceil(np.log2(column.distinct)))
     elif fit and column.distinct <= LISTED:
         settings["values"] = column.values()
     if column.missing:
         settings["missing"] = "<unknown>"
-    values = f"{counted(column.distinct, 'value')}: {shares(column)}" if column.known else f"{distinct(column)} values"
-    return _of(column, "category", values, **settings)
+    listed = f"{counted(column.distinct, 'value')}: {column.shares()}"
+    return _of(column, "category", listed if column.countable else f"{column.about_distinct} values", **settings)
 
 
 def as_amounts(column: ColumnFacts) -> str:
-    """How its numbers are written, where they are not written as numbers; else nothing."""
-    profile = column.profile
-    plain = column.numeric or not profile.amounts or column.distinct <= LISTED
-    if plain or profile.amounts + profile.numbers.count < 0.95 * column.present:
+    """Says how numbers are written that are not written as numbers; empty if there are none."""
+    evidence = column.evidence
+    if column.numeric or not evidence.amounts or column.distinct <= LISTED:
         return ""
-    comma = " with a decimal comma" if 2 * profile.decimal_commas >= profile.amounts else ""
+    if evidence.amounts + evidence.cells - evidence.text_cells < 0.95 * evidence.cells:
+        return ""
+    comma = " with a decimal comma" if 2 * evidence.decimal_commas >= evidence.amounts else ""
     return (
-        f"numbers written{comma} as {shown(profile.amount)!r}; write them plainly, such as 1234.5 or -1234.5, to learn "
-        "from them"
+        f"numbers written{comma} as {shown(evidence.amount)!r}; write them plainly, such as 1234.5 or -1234.5, to "
+        "learn from them"
     )
 
 
-def merged(columns: Sequence[ColumnFacts]) -> str:
-    """What is lost where numbers are too close to each other for a float32, and what to do; else nothing."""
-    lost = [column.profile for column in columns if column.merges]
+def lost_digits(columns: Sequence[ColumnFacts]) -> str:
+    """Says what is lost where numbers are too close to each other for a float32; empty if nothing is."""
+    lost = [column.evidence for column in columns if column.merges]
     if not lost:
         return ""
-    before, after = sum(p.sampled for p in lost), sum(p.sampled_float32 for p in lost)
+    before, after = sum(e.distinct_numbers for e in lost), sum(e.distinct_float32s for e in lost)
     return (
         f"of {before:,} distinct numbers {after:,} are left as float32, with 7 digits: subtract a number near them "
         "from all of them, or declare kind: category"

@@ -14,14 +14,15 @@ import pyarrow as pa
 from schemas.csv.columns import ColumnBatch, open_columns, read_columns
 from schemas.csv.file import CsvFile, read_beginning
 from schemas.errors import UsageError, few
+from schemas.init.cells import MASK, SurveyedColumn
 from schemas.init.form import Form, NoRecordsError, detect, likelier_encoding
 from schemas.profile.duplicates import HASH, RecordHashes
-from schemas.profile.raw_columns import MASK, ColumnProfile, row_sample
 from schemas.spec.split_hash import splitmix64
 
 SAMPLE_BYTES = 8 << 20
 _BLOCK_BYTES, _WIDE_BLOCK_BYTES, _WIDE = 8 << 20, 32 << 20, 2_000  # wide tables: fewer batches of more rows
 _DISTINCT, _ALL_DISTINCT = 5_000, 2_000_000  # values that are counted exactly: of a column, of all columns together
+_SAMPLE_ROWS, _CELLS, _SAMPLE_MEMORY = 20_000, 4_000_000, 64 << 20  # of the random sample
 _THREADS = 2
 
 Progress = Callable[[int, float | None], None]  # records so far, and the share of the bytes where it is known
@@ -44,7 +45,7 @@ class Survey:
     """
 
     form: Form
-    columns: list[ColumnProfile]
+    columns: list[SurveyedColumn]
     sample: RecordHashes
     rows: int = 0
     read: int = 0
@@ -140,7 +141,7 @@ def read_all(
         MillraceError: a file cannot be read.
     """
     limit = max(64, min(_DISTINCT, _ALL_DISTINCT // form.width))
-    result = Survey(form, [ColumnProfile(limit) for _ in range(form.width)], row_sample(form.width))
+    result = Survey(form, [SurveyedColumn(limit) for _ in range(form.width)], _row_sample(form.width))
     files = [open_columns(path, form.options, num_columns=form.width) for path in (paths[:1] if sample else paths)]
     sizes = [file.size - file.data_start if file.mode == "ranges" else file.size for file in files]
     total, done = max(1, sum(sizes)), 0
@@ -157,7 +158,15 @@ def read_all(
                         result.complete = plain and len(paths) == 1 and batch.position >= file.size
                         break
             done += size
+    for i, column in enumerate(result.columns):
+        column.close(result.sample.table.column(str(i)).combine_chunks())
     return result
+
+
+def _row_sample(width: int) -> RecordHashes:
+    """An empty random sample of a table's rows, for columns of many values and for what columns show together."""
+    fields = [(HASH, pa.uint64()), *((str(i), pa.binary()) for i in range(width))]
+    return RecordHashes(pa.schema(fields), budget=_SAMPLE_MEMORY, most=max(200, min(_SAMPLE_ROWS, _CELLS // width)))
 
 
 def _add(result: Survey, file: CsvFile, batch: ColumnBatch, drop: np.ndarray, pool: ThreadPoolExecutor) -> None:

@@ -1,41 +1,31 @@
-"""Writes a table's schema: a draft is tried on its files, and written anew from the records that a job would keep.
-
-Each feature is a line, with what the data shows behind it.
-"""
+"""Writes a table's schema: a draft is tried on its files, and written anew from the records that a job would keep."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import os
-import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from schemas.csv.stream import MAX_INPUT_RATIO
 from schemas.errors import MillraceError, UsageError, counted
 from schemas.formats import row_format
-from schemas.init.columns import ColumnFacts, missing_values, percent, printable
+from schemas.init.columns import ColumnFacts, missing_values
 from schemas.init.declarations import declarations
 from schemas.init.kinds import Declaration
 from schemas.init.label import choose
+from schemas.init.schema_text import TINY, feature_lines, notes_on_spelling, opening, unique_names
 from schemas.init.survey import Progress, Survey, read_all, survey
-from schemas.profile import spellings
+from schemas.init.writing import comment, percent, plain_name, scalar
 from schemas.reject_counts import RejectCounts, fraction_needed
 from schemas.rows import Decoded
-from schemas.spec.forms import MAX_COLUMNS, NAME
+from schemas.spec.forms import MAX_COLUMNS
 from schemas.spec.loader import MAX_BYTES, parse_schema
 from schemas.spec.table import SPLIT, SPLITS, Schema
 
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
-_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})  # some readers take these for others
-_LINE = 140
-_NAME_LENGTH = 100  # of a feature; a column's name may be longer
-_FEW, _TINY = 100, 50  # records: of fewer, a split of a tenth may be empty; of fewer still, any that is by a column
+_FEW = 100  # records: of fewer, a split of a tenth may be empty
 _MAX_REJECTS, _MAX_REJECT_FRACTION = 10, 0.001  # of a job, where no flag says otherwise
 _RANGE_BYTES = 64 << 20
 _ROUNDS = 4  # drafts at most
@@ -44,53 +34,17 @@ _SMALL = 5_000  # records, of which the splits are counted
 _THREE, _TWO = "train: 0.8, eval: 0.1, test: 0.1", "train: 0.8, eval: 0.2, test: 0"
 
 
-def scalar(value: Any) -> str:
-    """A value as the schema's YAML: text in quotes where it would be read as something else."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {scalar(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return "[" + ", ".join(map(scalar, value)) + "]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = str(value)
-    plain = _WHOLE.fullmatch(text) or (_PLAIN.fullmatch(text) and text.lower() not in _WORDS)
-    return text if plain or not isinstance(value, str) else _quoted(text)
-
-
-def _quoted(text: str) -> str:
-    """Text in double quotes; what cannot be seen is escaped."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else _escape(ord(c)) for c in escaped) + '"'
-
-
-def _escape(code: int) -> str:
-    return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
-
-
-def comment(text: str) -> list[str]:
-    """Text as lines of a comment."""
-    lines = textwrap.wrap(printable(text), _LINE - 2, break_long_words=False, break_on_hyphens=False)
-    return [f"# {line}" for line in lines]
-
-
-def plain_name(text: str, otherwise: str) -> str:
-    """A dataset's name made from that of a file or folder."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_.")
-    return plain if NAME.fullmatch(plain) else otherwise.format(plain).rstrip("_")
-
-
 @dataclasses.dataclass(frozen=True)
 class Inferred:
-    """A schema's text, and what to tell the person who asked for it.
+    """A schema that was written from data.
 
     Attributes:
-        text: the YAML file.
-        notes: what should be looked at, a line each.
-        rows: the number of records that were read.
-        label: the label's name in the schema.
-        features: name, kind and number of columns of each feature.
-        fallbacks: the same schema with other splits, for data in which one of the first would be empty.
-        flags: what the job needs besides, such as ` --max_reject_fraction 0.03`.
+        text: the schema.
+        notes: what a person should look at.
+        rows: the number of records.
+        label: its name.
+        features: of each feature its name, kind and number of columns.
+        flags: what the job needs to tolerate the rejects.
     """
 
     text: str
@@ -98,8 +52,24 @@ class Inferred:
     rows: int
     label: str
     features: tuple[tuple[str, str, int], ...]
-    fallbacks: tuple[str, ...] = ()
     flags: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Draft:
+    """A schema without its last lines, the split; `splits` has those to try, the best first."""
+
+    lines: tuple[str, ...]
+    splits: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    label: str
+    features: tuple[tuple[str, str, int], ...]
+
+    def text(self, split: Sequence[str], notes: Sequence[str] = ()) -> str:
+        """Returns the schema with this split, and with notes as comments above the dataset's name."""
+        place = next(i for i, line in enumerate(self.lines) if line.startswith("name: "))
+        comments = [line for note in notes for line in comment(note)]
+        return "\n".join([*self.lines[:place], *comments, *self.lines[place:], *split]) + "\n"
 
 
 def infer_table(
@@ -126,8 +96,8 @@ def infer_table(
     read = survey(paths, sample=sample, progress=progress)
     rejected: dict[str, np.ndarray] = {}
     for _ in range(_ROUNDS):
-        drafted = _draft(read, paths, label=label, name=name)
-        schema, trial = _parsed(drafted.text), RejectCounts()
+        draft = _draft(read, paths, label=label, name=name)
+        schema, trial = _parsed(draft.text(draft.splits[0])), RejectCounts()
         for path, decoded in _decoded(schema, paths[:1] if sample else paths, sample=sample):
             trial.add_rows(path, decoded, schema)
         count = sum(map(len, rejected.values()))
@@ -138,21 +108,19 @@ def infer_table(
         if sum(map(len, rejected.values())) == count or trial.rejected == trial.read:
             break
         read = read_all(paths, read.form, sample=sample, progress=progress, without=rejected)
-    notes, text = list(_reject_notes(trial)), drafted.text
-    if drafted.rows <= _SMALL:
-        *splits, alone = (drafted.text, *drafted.fallbacks)
-        quality, text = max(((_split_quality(split, paths), split) for split in splits), key=lambda pair: pair[0])
-        if not quality:
-            text = alone
+    notes, split = list(_reject_notes(trial)), draft.splits[0]
+    if read.rows <= _SMALL:
+        *splits, alone = draft.splits
+        quality = {part: _split_quality(_parsed(draft.text(part)), paths) for part in splits}
+        split = max(quality, key=lambda part: quality[part])
+        if not quality[split]:
+            split = alone
             notes.append(
                 "all records are for training; `train` needs others to evaluate on, so add records to the files"
             )
-    comments = "".join(f"{line}\n" for note in notes for line in comment(note))
-    return dataclasses.replace(
-        drafted,
-        text=text.replace("\nname: ", f"\n{comments}name: ", 1),
-        notes=(*drafted.notes, *notes),
-        flags=reject_flag(trial.rejected, trial.read, complete=read.complete),
+    flags = reject_flag(trial.rejected, trial.read, complete=read.complete)
+    return Inferred(
+        draft.text(split, notes), (*draft.notes, *notes), read.rows, draft.label, draft.features, flags=flags
     )
 
 
@@ -210,9 +178,8 @@ def _own_mistake(error: UsageError) -> MillraceError:
     return MillraceError(f"{error}\nThis is a mistake of `millrace init`. Please report it, with the file's beginning.")
 
 
-def _split_quality(text: str, paths: Sequence[str]) -> int:
+def _split_quality(schema: Schema, paths: Sequence[str]) -> int:
     """How well a split suits a small table: 0 if one of its parts is empty, 1 if one has a single class, else 2."""
-    schema = _parsed(text)
     labels: dict[int, set[object]] = {SPLITS.index(split): set() for split in schema.split.splits}
     for _, decoded in _decoded(schema, paths, with_split=True):
         values = decoded.batch.column(schema.label.name).flatten().to_pylist()
@@ -221,7 +188,7 @@ def _split_quality(text: str, paths: Sequence[str]) -> int:
     return min(2, *map(len, labels.values()))
 
 
-def _draft(read: Survey, paths: Sequence[str], *, label: str | None, name: str | None) -> Inferred:
+def _draft(read: Survey, paths: Sequence[str], *, label: str | None, name: str | None) -> _Draft:
     """A schema for files of which all columns were read.
 
     Raises:
@@ -230,28 +197,26 @@ def _draft(read: Survey, paths: Sequence[str], *, label: str | None, name: str |
     if read.form.width > MAX_COLUMNS:
         raise UsageError(f"{paths[0]}: has {read.form.width:,} columns; a schema reads {MAX_COLUMNS:,} at most")
     missing = missing_values(read.columns)
-    columns = [ColumnFacts(i, read.form.name(i), profile, frozenset(missing)) for i, profile in enumerate(read.columns)]
+    columns = [ColumnFacts(i, read.form.name(i), cells, frozenset(missing)) for i, cells in enumerate(read.columns)]
     chosen = choose(columns, label, paths[0])
-    declared, notes = declarations(read, columns, chosen, paths[0])
-    names = _names([chosen, *declared], columns)
-    for name_in_schema, declaration in zip(names, [chosen, *declared], strict=True):
+    if not read.complete:
+        rest = "Read the rest for classes that are rarer."
+        chosen = dataclasses.replace(chosen, evidence=f"{chosen.evidence}\n{rest}")
+    features, notes = declarations(read, columns, chosen, paths[0])
+    declared = [chosen, *features]
+    names = unique_names(declared, columns)
+    for name_in_schema, declaration in zip(names, declared, strict=True):
         if declaration.kind == "category":
-            notes += _notes_on_spelling(name_in_schema, columns[declaration.first])
+            notes += notes_on_spelling(name_in_schema, columns[declaration.first])
     if chosen.note:
         notes.append(f"{names[0]!r} {chosen.note}")
     stem = os.path.basename(paths[0]).removesuffix(".gz")
-    top = [
-        *_opening(read, paths),
-        f"name: {scalar(name or plain_name(stem.rpartition('.')[0] or stem, 'data_{}'))}",
-        "format: csv",
-        f"csv: {scalar(_csv(read, missing))}",
-    ]
-    named = list(zip(names[1:], declared, strict=True))
-    splits = list(_splits(read.rows, columns, named))
-    for full in (True, False):
-        lines = [*top, *_features(names, [chosen, *declared], columns, missing, full=full, complete=read.complete)]
-        texts = ["\n".join([*lines, *split]) + "\n" for split in splits]
-        size = max(len(text.encode()) for text in texts)
+    top = opening(read, paths, name or plain_name(stem.rpartition(".")[0] or stem, "data_{}"), missing)
+    named = dict(zip(names[1:], features, strict=True))
+    splits = tuple(_splits(read.rows, columns, named))
+    for shown in (declared, [chosen, *(declaration.shortened() for declaration in features)]):
+        lines = [*top, *feature_lines(names, shown, columns, missing)]
+        size = len("\n".join([*lines, *max(splits, key=lambda split: len("\n".join(split)))]).encode()) + 1
         if size <= MAX_BYTES:
             break
     else:
@@ -260,144 +225,27 @@ def _draft(read: Survey, paths: Sequence[str], *, label: str | None, name: str |
             f"a schema file has {MAX_BYTES >> 10} at most. Leave out columns, or put columns of one kind beside each "
             "other, so that they can be declared together"
         )
-    features = tuple((feature, declaration.kind, declaration.width) for feature, declaration in named)
-    return Inferred(texts[0], (*read.form.notes, *notes), read.rows, names[0], features, tuple(texts[1:]))
+    of_features = tuple((feature, declaration.kind, declaration.width) for feature, declaration in named.items())
+    return _Draft(tuple(lines), splits, (*read.form.notes, *notes), names[0], of_features)
 
 
-def _names(declared: Sequence[Declaration], columns: Sequence[ColumnFacts]) -> list[str]:
-    """A name for each declaration: no two of them, nor their indicators, have the same."""
-    names, taken = [], set[str]()
-    for declaration in declared:
-        stem = _name(declaration, columns[declaration.first].name)
-        for number in itertools.count(1):
-            name = stem if number == 1 else f"{stem}_{number}"
-            uses = {name, f"{name}_missing"} if declaration.settings.get("indicator") else {name}
-            if not uses & taken:
-                break
-        taken |= uses
-        names.append(name)
-    return names
-
-
-def _name(declared: Declaration, column: str | None) -> str:
-    """A name that a schema takes, from that of the first column, or from the columns' positions."""
-    if declared.width > 1:
-        stem = (column or "").rstrip("0123456789").rstrip("_-. ") if declared.by_name else ""
-        if not NAME.fullmatch(stem):
-            return f"columns_{declared.first}_to_{declared.last}"
-        column = f"{stem}s" if declared.kind == "numeric" and not stem.endswith("s") else stem
-    if column is None:
-        return f"column_{declared.first}"
-    if NAME.fullmatch(column) and len(column) <= _NAME_LENGTH:
-        return column
-    plain = re.sub(r"[^A-Za-z0-9]+", "_", column).strip("_").lower()[:_NAME_LENGTH]
-    return plain if NAME.fullmatch(plain) else f"column_{plain or declared.first}"
-
-
-def _notes_on_spelling(name: str, column: ColumnFacts) -> Iterator[str]:
-    """Notes on a category or label whose values are written in several ways."""
-    if (described := spellings.described(dict(column.ranked()))) is not None:
-        yield f"{name!r}: {described}; write them alike in the files"
-    if count := column.profile.respelled:
-        written, read = (value.decode(errors="replace") for value in column.profile.respelling)
-        yield f"{name!r}: {count:,} of {column.present:,} values are spelled like {written!r} and read as {read!r}"
-
-
-def _opening(read: Survey, paths: Sequence[str]) -> list[str]:
-    files = paths[0] if len(paths) == 1 else f"{len(paths)} files, {paths[0]} first"
-    how = f"{'all of its' if read.complete else 'the first'} {counted(read.read, 'record')}"
-    lines = comment(f"Written by `millrace init` from {files}: {how}, {counted(read.form.width, 'columns')}.")
-    for note in read.form.notes:
-        lines += comment(note)
-    if read.rows < _TINY:
-        lines += comment(f"{counted(read.rows, 'record')} cannot show what the columns are: look at every line.")
-    return lines
-
-
-def _csv(read: Survey, missing: tuple[str, ...]) -> dict[str, Any]:
-    form = read.form
-    keys: dict[str, Any] = {"header": form.options.header}
-    if form.names is None:
-        keys["num_columns"] = form.width
-    for key, usual in (("delimiter", ","), ("quote", '"'), ("quoted_newlines", False), ("encoding", "utf-8")):
-        if (value := getattr(form.options, key)) != usual:
-            keys[key] = value
-    return keys if missing == ("",) else keys | {"missing": missing}
-
-
-def _features(
-    names: Sequence[str],
-    declared: Sequence[Declaration],
-    columns: Sequence[ColumnFacts],
-    missing: tuple[str, ...],
-    *,
-    full: bool,
-    complete: bool,
-) -> Iterator[str]:
-    """The lines of the features and of the label, which is the first; `full`: with what the schema could do without."""
-    label, *features = (
-        _keys(name, declaration, columns, missing, full=full or i == 0)
-        for i, (name, declaration) in enumerate(zip(names, declared, strict=True))
-    )
-    yield "features:"
-    for keys, declaration in zip(features, declared[1:], strict=True):
-        line, evidence = f"  - {keys}", printable(declaration.evidence) if full else ""
-        if not evidence or len(line) + len(evidence) + 4 <= _LINE:
-            yield f"{line}  # {evidence}".removesuffix("  # ")
-        else:
-            yield from (*(f"  {wrapped}" for wrapped in comment(evidence)), line)
-    rest = [] if complete else ["Read the rest for classes that are rarer."]
-    for sentences in (*declared[0].evidence.splitlines(), *rest):
-        yield from comment(sentences)
-    yield f"label: {label}"
-
-
-def _keys(
-    name: str, declared: Declaration, columns: Sequence[ColumnFacts], missing: tuple[str, ...], *, full: bool
-) -> str:
-    """A feature's, or the label's mapping."""
-    keys = {"name": scalar(name)}
-    first = columns[declared.first]
-    if declared.width > 1:
-        ends = (declared.first, declared.last)
-        refs = (_column_ref(columns[i]) if declared.by_name else str(i) for i in ends)
-        keys["columns"] = f"[{', '.join(refs)}]"
-    elif first.name != name:
-        keys["column"] = _column_ref(first)
-    keys["kind"] = declared.kind
-    own = tuple(token for token in missing if token in first.tokens)
-    if declared.width == 1 and declared.kind != "ignore" and own != missing:
-        keys["missing_tokens"] = scalar(own)
-    for key, value in declared.settings.items():
-        if full or (key != "values" and (key, value) != ("transform", "z_score")):
-            keys[key] = scalar(value)
-    return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
-
-
-def _column_ref(column: ColumnFacts) -> str:
-    """A column as `column:` takes it: a header's name is always text."""
-    if column.name is None:
-        return str(column.position)
-    return _quoted(column.name) if _WHOLE.fullmatch(column.name) else scalar(column.name)
-
-
-def _splits(rows: int, columns: Sequence[ColumnFacts], named: Sequence[tuple[str, Declaration]]) -> Iterator[list[str]]:
+def _splits(rows: int, columns: Sequence[ColumnFacts], named: Mapping[str, Declaration]) -> Iterator[tuple[str, ...]]:
     """The splits to try, the best first; the last has all records for training."""
     shares = _THREE if rows >= _FEW else _TWO
-    together = [(name, columns[d.first]) for name, d in named if d.groups]
-    if together and rows >= _TINY:
+    together = [(name, columns[d.first]) for name, d in named.items() if d.groups]
+    if together and rows >= TINY:
         name, column = together[0]
         lines = comment(
             f"Records that share {name} stay together, so that none is trained on and another evaluated: "
             f"{column.distinct:,} in {column.present:,} records."
         )
-        yield [*lines, f"split: {{by: [{scalar(name)}], {shares}}}"]
-    yield from ([f"split: {{by: row, {part}}}"] for part in (shares, _TWO))
-    unread = [(columns[d.first].distinct, name) for name, d in named if d.kind in ("key", "ignore") and d.width == 1]
+        yield *lines, f"split: {{by: [{scalar(name)}], {shares}}}"
+    yield from ((f"split: {{by: row, {part}}}",) for part in (shares, _TWO))
+    unread = [(columns[d.first].distinct, n) for n, d in named.items() if d.kind in ("key", "ignore") and d.width == 1]
     distinct, name = max(unread, key=lambda pair: pair[0], default=(0, ""))
-    if distinct > _TINY:
+    if distinct > TINY:
         lines = comment(f"By {name}, since the columns that a model reads are the same in too many records.")
-        yield from ([*lines, f"split: {{by: [{scalar(name)}], {part}}}"] for part in (shares, _TWO))
-    yield ["split: {by: row, train: 0.5, eval: 0.5, test: 0}"]
+        yield from ((*lines, f"split: {{by: [{scalar(name)}], {part}}}") for part in (shares, _TWO))
+    yield ("split: {by: row, train: 0.5, eval: 0.5, test: 0}",)
     lines = comment(f"{counted(rows, 'record')}: too few, or too often the same, to hold some back for evaluation.")
-    yield [*lines, "split: {by: row, train: 1.0, eval: 0, test: 0}"]
+    yield *lines, "split: {by: row, train: 1.0, eval: 0, test: 0}"

@@ -44,8 +44,9 @@ class LabelSignal:
       rows: how many rows it was judged on: all, or those that have a value.
       of: the place of the class that it tells best; -1 for a number.
       overall: the mean of the AUC of all classes, weighted by their rows (Provost and Domingos, 2001).
-      classes: those of a share of at least LEAST_SHARE: the place, the AUC and the share of each, the best told first.
+      classes: those of a share of at least LEAST_SHARE: the place, the AUC and the share of each, the best first.
       errors_avoided: the share of a constant guess's errors that the best guess for each value avoids.
+      avoided_by_presence: the same for a guess by whether there is a value; 0 if there always is.
     """
 
     name: str
@@ -56,6 +57,7 @@ class LabelSignal:
     overall: float = 0.0
     classes: tuple[tuple[int, float, float], ...] = ()
     errors_avoided: float = 0.0
+    avoided_by_presence: float = 0.0
 
     @property
     def most(self) -> float:
@@ -64,7 +66,7 @@ class LabelSignal:
 
 
 def label_signals(rows: SampledRows, numbers: Sequence[str], strings: Sequence[str]) -> Iterator[LabelSignal]:
-    """What each column tells about the label; nothing of columns that have one value, or of a label too rare to judge.
+    """Judges what each column tells about the label; columns of one value and labels too rare to judge are left out.
 
     A missing value counts as a value, or the rows that have one are judged alone, whichever tells more. Of a label that
     is a number, columns of numbers are judged on the rows that have a value.
@@ -72,28 +74,26 @@ def label_signals(rows: SampledRows, numbers: Sequence[str], strings: Sequence[s
     Args:
       rows: the sample.
       numbers: the names of the columns of numbers.
-      strings: those of strings.
+      strings: those of the columns of strings.
     """
-    everywhere = np.ones(len(rows.labels), bool)
     of_classes = rows.labels.dtype == np.int64
     for place, name in enumerate((*numbers, *strings)):
         values = rows.numbers[:, place] if place < len(numbers) else None
         if values is not None:
             present, codes = ~np.isnan(values), bins(values, _BINS)
         else:
-            present = rows.codes[:, place - len(numbers)] != 0
-            codes = np.unique(rows.codes[:, place - len(numbers)], return_inverse=True)[1]
-        parts = [present] if present.all() else [everywhere, present]
-        if of_classes:
-            signals = [
-                _class_signal(name, rows.labels[p], codes[p], rows.fitting[p], None if values is None else values[p])
-                for p in parts
-            ]
-        elif values is not None:
-            signals = [_number_signal(name, rows.labels[present], values[present].astype(np.float64))]
-        else:
-            signals = [_mean_signal(name, rows.labels[p], codes[p], rows.fitting[p]) for p in parts]
+            hashes = rows.codes[:, place - len(numbers)]
+            present, codes = hashes != 0, np.unique(hashes, return_inverse=True)[1]
+        parts = [present] if present.all() else [np.ones(len(present), bool), present]
+        judge = _class_signal if of_classes else _number_signal
+        signals = [
+            judge(name, rows.labels[part], codes[part], rows.fitting[part], None if values is None else values[part])
+            for part in (parts if of_classes or values is None else [present])
+        ]
         best = max(filter(None, signals), key=lambda signal: signal.most, default=None)
+        if best is not None and of_classes and len(parts) > 1:
+            tables = _tables(present.astype(np.int64), rows.labels, rows.fitting)
+            best = dataclasses.replace(best, avoided_by_presence=_errors_avoided(*tables))
         if best is not None:
             yield best
 
@@ -108,20 +108,17 @@ def _class_signal(
     """
     if not len(codes) or codes.min() == codes.max():
         return None
-    size, count = int(codes.max()) + 1, int(classes.max()) + 1
-    sizes = np.bincount(classes, minlength=count)
+    sizes = np.bincount(classes)
     judged = np.flatnonzero((sizes >= LEAST) & (sizes.sum() - sizes >= LEAST))
-    if not len(judged) or size * count > _LARGEST_TABLE:
+    if not len(judged) or (int(codes.max()) + 1) * len(sizes) > _LARGEST_TABLE:
         return None
-    fitted = _table(codes[fitting], size, classes[fitting], count)
-    truth = _table(codes[~fitting], size, classes[~fitting], count)
-    totals = fitted.sum(1, keepdims=True)
-    scores = (fitted + fitted.sum(0) / max(fitted.sum(), 1)) / (totals + 1)
+    fitted, truth = _tables(codes, classes, fitting)
+    scores = (fitted + fitted.sum(0) / max(fitted.sum(), 1)) / (fitted.sum(1, keepdims=True) + 1)
     areas = np.array([roc_area(scores[:, c], truth[:, c], truth.sum(1) - truth[:, c]) for c in judged])
     areas = np.nan_to_num(areas, nan=0.5)  # the half that is judged has no row of the class, or no other
     if values is not None:
         for missing in (-np.inf, np.inf):
-            by_order = roc_areas(np.where(np.isnan(values), missing, values), classes, count)[judged]
+            by_order = roc_areas(np.where(np.isnan(values), missing, values), classes, len(sizes))[judged]
             areas = np.maximum(areas, np.maximum(by_order, 1 - by_order))  # whichever direction the numbers have
     shares = sizes[judged] / sizes.sum()
     best = int(areas.argmax())
@@ -139,9 +136,12 @@ def _class_signal(
     )
 
 
-def _table(codes: np.ndarray, size: int, classes: np.ndarray, count: int) -> np.ndarray:
-    """float64 `[size, classes]`: the number of rows of each code and class."""
-    return np.bincount(codes * count + classes, minlength=size * count).reshape(size, count).astype(np.float64)
+def _tables(codes: np.ndarray, classes: np.ndarray, fitting: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The number of rows of each code and class, float64 `[codes, classes]`: of the half to fit, and of the other."""
+    shape = int(codes.max()) + 1, int(classes.max()) + 1
+    cells = codes * shape[1] + classes
+    fitted, truth = (np.bincount(cells[half], minlength=shape[0] * shape[1]) for half in (fitting, ~fitting))
+    return fitted.reshape(shape).astype(np.float64), truth.reshape(shape).astype(np.float64)
 
 
 def _errors_avoided(fitted: np.ndarray, truth: np.ndarray) -> float:
@@ -154,7 +154,7 @@ def _errors_avoided(fitted: np.ndarray, truth: np.ndarray) -> float:
 
 
 def bins(values: np.ndarray, most: int) -> np.ndarray:
-    """Numbers as bins of about as many rows each, or each value as one if they are few; missing ones are the last.
+    """Sorts numbers into bins of about as many rows, or each value into one if they are few; missing ones are the last.
 
     Args:
       values: `[n]`, NaN for a missing one.
@@ -171,22 +171,22 @@ def bins(values: np.ndarray, most: int) -> np.ndarray:
     return np.where(np.isnan(values), len(starts), codes)
 
 
-def _number_signal(name: str, labels: np.ndarray, values: np.ndarray) -> LabelSignal | None:
-    """The larger one of Pearson's and Spearman's correlation."""
-    if len(values) < LEAST or labels.min() == labels.max():
-        return None
-    value = max(_correlation(values, labels), _correlation(_ranks(values), _ranks(labels)))
-    return LabelSignal(name, "correlation", value, len(values), overall=value)
-
-
-def _mean_signal(name: str, labels: np.ndarray, codes: np.ndarray, fitting: np.ndarray) -> LabelSignal | None:
-    """The correlation of labels with the mean label of their code, fitted on half of the rows, judged on the others."""
+def _number_signal(
+    name: str, labels: np.ndarray, codes: np.ndarray, fitting: np.ndarray, values: np.ndarray | None
+) -> LabelSignal | None:
+    """The correlation of a label that is a number: with numbers, the larger one of Pearson's and Spearman's; of codes,
+    with the mean label of their code, fitted on half of the rows and judged on the others.
+    """
     if len(labels) < LEAST or labels.min() == labels.max():
         return None
-    rows = np.bincount(codes[fitting], minlength=int(codes.max()) + 1)
-    sums = np.bincount(codes[fitting], labels[fitting], minlength=len(rows))
-    means = np.where(rows > 0, sums / np.maximum(rows, 1), labels[fitting].mean() if fitting.any() else 0)
-    value = _correlation(means[codes[~fitting]], labels[~fitting])
+    if values is not None:
+        exact = values.astype(np.float64)
+        value = max(_correlation(exact, labels), _correlation(_ranks(exact), _ranks(labels)))
+    else:
+        rows = np.bincount(codes[fitting], minlength=int(codes.max()) + 1)
+        sums = np.bincount(codes[fitting], labels[fitting], minlength=len(rows))
+        means = np.where(rows > 0, sums / np.maximum(rows, 1), labels[fitting].mean() if fitting.any() else 0)
+        value = _correlation(means[codes[~fitting]], labels[~fitting])
     return LabelSignal(name, "correlation", value, len(labels), overall=value)
 
 

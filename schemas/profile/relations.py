@@ -1,5 +1,5 @@
-"""How columns go together in the sample of the train split that leakage is looked for in: the label by the values of
-each feature, and correlations. What a report shows of it, as JSON values.
+"""The label by the values of each feature, in the sample of the train split that leakage is looked for in: what a
+report draws, as JSON values.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from schemas.profile.label_leaks import SampledRows, bins
 FEATURES = 100  # whose values are described
 BINS, VALUES = 10, 8  # of a feature
 CLASSES = 5  # of a label, the most frequent ones
-COLUMNS, PAIRS = 256, 12  # numbers that are correlated, and pairs of them that are shown
 CELLS = 1 << 17  # rows times columns that are looked at
-LEAST = 30  # rows on which a correlation stands
 
 
 def relations(
@@ -31,81 +29,57 @@ def relations(
     first: Sequence[str],
     classes: Sequence[str],
 ) -> dict[str, Any]:
-    """What is found; docs/leakage.md describes the keys.
+    """Describes the label by the values of features; docs/leakage.md describes the keys.
 
     Args:
       sampled: the rows.
       numbers: the names of the features of numbers.
-      strings: those of strings.
+      strings: the names of the features of strings.
       label: its name.
       first: features that are described before others.
       classes: the names of the classes; none: the label is a number.
     """
     step = -(-len(sampled.labels) * (len(numbers) + len(strings)) // CELLS) or 1  # rows are in random order
-    sampled = SampledRows(
-        sampled.labels[::step], sampled.numbers[::step], sampled.codes[::step], sampled.fitting[::step]
-    )
-    rows, targets, shown = len(sampled.labels), sampled.labels[:, None], []
+    labels, shown = sampled.labels[::step], []
+    targets = labels[:, None].astype(float)
     if classes:
-        sizes = np.bincount(sampled.labels, minlength=len(classes))
+        sizes = np.bincount(labels, minlength=len(classes))
         order = np.lexsort((np.arange(len(classes)), sizes if len(classes) == 2 else -sizes))  # of two, the rarer
         largest = order[: 1 if len(classes) == 2 else CLASSES]
         targets, shown = (targets == largest).astype(float), [classes[place] for place in largest]
     described = set(list(dict.fromkeys([*first, *numbers, *strings]))[:FEATURES])
-    return {
-        "rows": rows,
-        "label": label,
-        "classes": shown,
-        "overall": _rounded(targets.mean(axis=0)),
-        "features": list(_by_value(sampled, numbers, strings, described, targets)),
-        "correlations": _correlations(
-            sampled.numbers,
-            numbers,
-            targets if targets.shape[1] == 1 else targets[:, :0],
-            f"{label} = {shown[0]}" if shown else label,
-        ),
-    }
-
-
-def _by_value(
-    sampled: SampledRows,
-    numbers: Sequence[str],
-    strings: Sequence[str],
-    described: set[str],
-    targets: np.ndarray,
-) -> Iterator[dict[str, Any]]:
-    """Of each feature, its bins or values with their share of the rows and the mean of each target."""
-    rows = len(targets)
-    sums_of = [np.ones(rows) / rows, *(targets.T / rows)]
+    features = []
     for place, name in enumerate(numbers):
-        if name not in described:
-            continue
-        values = sampled.numbers[:, place]
-        codes = _binned(values)
-        order = np.argsort(codes, kind="stable")
-        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-        ends = (end.reduceat(values[order], starts).tolist() for end in (np.fmin, np.fmax))  # NaN if all are
-        sums = np.stack([np.add.reduceat(values_of[order], starts) for values_of in sums_of])
-        parts = [
-            ({"missing": True} if math.isnan(low) else {"low": low, "high": high}) | means
-            for low, high, means in zip(*ends, _means(sums), strict=True)
-            if not math.isinf(low) and not math.isinf(high)
-        ]
-        yield {"name": name, "bins": sorted(parts, key=lambda part: part.get("low", math.inf))}
+        if name in described:
+            features.append({"name": name, "bins": _by_number(sampled.numbers[::step, place], targets)})
     for place, name in enumerate(strings):
-        if name not in described:
-            continue
-        keys, codes = np.unique(sampled.codes[:, place], return_inverse=True)
-        sums = np.stack([np.bincount(codes, values_of) for values_of in sums_of])
-        often = np.argsort(-sums[0], kind="stable")[:VALUES]
-        parts_of_values = zip(keys[often].tolist(), _means(sums[:, often]), strict=True)
-        yield {"name": name, "values": [{"code": code} | means for code, means in parts_of_values]}
+        if name in described:
+            keys, codes = np.unique(sampled.codes[::step, place], return_inverse=True)
+            parts = sorted(_parts(codes, targets), key=lambda part: -part[1]["share"])[:VALUES]
+            features.append({"name": name, "values": [{"code": int(keys[code])} | part for code, part in parts]})
+    overall = _rounded(targets.mean(axis=0))
+    return {"rows": len(labels), "label": label, "classes": shown, "overall": overall, "features": features}
 
 
-def _means(sums: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Shares, and means of targets, from their sums: `[1 + targets, parts]`."""
-    for share, *of_targets in sums.T:
-        yield {"share": round(float(share), 6), "label": _rounded(np.array(of_targets) / share)}
+def _by_number(values: np.ndarray, targets: np.ndarray) -> list[dict[str, Any]]:
+    """The bins of a feature in their order, that of missing values last."""
+    codes, ranked = _binned(values), []
+    for code, part in _parts(codes, targets):
+        low, high = (float(end) for end in (values[codes == code].min(), values[codes == code].max()))
+        if math.isnan(low):
+            ranked.append((math.inf, {"missing": True} | part))
+        elif math.isfinite(low) and math.isfinite(high):
+            ranked.append((low, {"low": low, "high": high} | part))
+    return [part for _, part in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _parts(codes: np.ndarray, targets: np.ndarray) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Of each code, its share of the rows, and the mean of each target."""
+    counts = np.bincount(codes)
+    sums = np.stack([np.bincount(codes, target) for target in targets.T], axis=1)
+    for code in np.flatnonzero(counts).tolist():
+        share = round(float(counts[code] / len(codes)), 6)
+        yield code, {"share": share, "label": _rounded(sums[code] / counts[code])}
 
 
 def _binned(values: np.ndarray) -> np.ndarray:
@@ -123,35 +97,8 @@ def _rounded(values: np.ndarray) -> list[float]:
     return [float(f"{value:.6g}") for value in values]
 
 
-def _correlations(values: np.ndarray, names: Sequence[str], target: np.ndarray, label: str) -> dict[str, Any]:
-    """Pearson's, of the pairs that have most of it; missing values count as the mean.
-
-    Args:
-      values: `[rows, columns]`.
-      names: of the columns.
-      target: `[rows, 1]`; `[rows, 0]`: the label is left out, since it has many classes.
-      label: what the target is called.
-    """
-    if len(values) < LEAST:
-        return {}
-    table = np.concatenate([values[:, :COLUMNS].astype(np.float64), target], axis=1)
-    names = [*names[:COLUMNS], label]
-    present = np.isfinite(table)
-    counts = np.maximum(present.sum(0), 1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        centred = np.where(present, table - np.where(present, table, 0).sum(0) / counts, 0)
-        centred /= np.maximum(np.abs(centred).max(0), 1e-300)
-        spread = np.sqrt((centred * centred).sum(0))
-        matrix = centred.T @ centred / np.maximum(np.outer(spread, spread), 1e-300)
-    alive = np.flatnonzero((present.sum(0) >= LEAST) & (spread > 0) & np.isfinite(np.diag(matrix)))
-    left, right = (alive[side] for side in np.triu_indices(len(alive), 1))
-    strongest = np.argsort(-np.abs(matrix[left, right]), kind="stable")[:PAIRS]
-    pairs = [(left[i], right[i], float(matrix[left[i], right[i]].clip(-1, 1))) for i in strongest]
-    return {"columns": len(alive), "pairs": [{"names": [names[i], names[j]], "r": round(r, 4)} for i, j, r in pairs]}
-
-
 def named(relations: Mapping[str, Any], values: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The same, with the strings in place of their hashes, as far as they are among `values`, by feature."""
+    """Returns the same with strings in place of their hashes, as far as they are among `values`, by feature."""
     features = []
     for feature in relations["features"]:
         if "values" in feature:

@@ -129,7 +129,6 @@ def render(
             statistics=statistics,
             features=features,
             relations=relations,
-            pairs=(relations or {}).get("correlations", {}).get("pairs", ()),
             rows=[dict(itertools.islice(row.items(), ROW_COLUMNS)) for row in rows],
             columns=len(rows[0]) if rows else 0,
             splits=list(manifest.splits),

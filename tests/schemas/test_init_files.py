@@ -142,7 +142,8 @@ def test_quotes_that_a_backslash_escapes_are_named(tmp_path, capsys):
         detect(path)
     path = put(
         tmp_path,
-        "title,x\n" + "".join(f"{row if i % 9 == 0 else f'plain {i},'}{i % 2}\n" for i, row in enumerate(rows)),
+        "title,n,x\n"
+        + "".join(f"{row if i % 9 == 0 else f'plain {i},'}{i % 7},{i % 2}\n" for i, row in enumerate(rows)),
     )
     inferred = infer_table([path])
     assert "found quotes escaped by a backslash" in inferred.notes[-1]

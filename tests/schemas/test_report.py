@@ -357,10 +357,6 @@ RELATED = {
         },
         {"name": "job", "values": [{"value": "nurse", "share": 0.75, "label": [0.1333]}]},
     ],
-    "correlations": {
-        "columns": 2,
-        "pairs": [{"names": ["age", HOSTILE], "r": -0.4}],
-    },
 }
 ONES = np.arange(30, dtype=np.float32)
 
@@ -397,7 +393,7 @@ def test_each_check_says_what_it_compared_and_what_it_found() -> None:
     assert "age yes against the rest: 0.7500 0.6100" in page.text
 
 
-def test_the_label_is_shown_by_the_values_of_features_and_columns_beside_each_other() -> None:
+def test_the_label_is_shown_by_the_values_of_features() -> None:
     text = render_page(
         found(label=TELLING, relations=RELATED),
         comparisons=[compare(sample_of({"age": ONES}), sample_of({"age": ONES})).as_json()],
@@ -406,11 +402,10 @@ def test_the_label_is_shown_by_the_values_of_features_and_columns_beside_each_ot
     page = Page(text)
     assert HOSTILE not in text
     order = [attributes["id"] for tag, attributes in page.elements if tag == "section"]
-    assert order[-5:] == ["features", "together", "rows", "drift", "job"]
+    assert order[-4:] == ["features", "rows", "drift", "job"]
     assert "0 to 2 (25.0 % of the rows): 50.0 % are yes" in page.text
     assert "nurse 75.0 % 13.3 %" in page.text
     assert "80 rows of the train split" in page.text
-    assert f"age and {HOSTILE} -0.400" in page.text
 
 
 def test_records_of_leakage_are_shown_where_they_could_be_read() -> None:

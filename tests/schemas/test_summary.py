@@ -1,4 +1,4 @@
-"""What a summary holds of a column, against NumPy, however its values are dealt to parts; and raw columns of `init`."""
+"""What a summary holds of a column, against NumPy, however its values are dealt to parts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.profile import raw_columns
 from schemas.profile.duplicates import value_hashes
-from schemas.profile.raw_columns import ColumnProfile
 from schemas.profile.sketches import HELD, RANK_ERROR, DistinctSketch, FrequentValues, Moments, Quantiles, Sizes
 from schemas.profile.statistics import RANKS, describe_summary
 from schemas.profile.summary import BINS, CUT, Distribution, Summary
-from schemas.spec.split_hash import splitmix64
 
 SIZES = Sizes.of(10)
 MANY = 120_000
@@ -274,40 +271,9 @@ def test_moments_are_those_of_all_values_together(values: list[float], size: int
         assert moments.skewness == pytest.approx(skewness, rel=1e-5, abs=1e-5)
 
 
-def test_numbers_text_tokens_and_dates_are_told_apart() -> None:
-    cells = ["1", " 2.5 ", "-3e1", "NA", "?", "", "red", "light blue", "2026-01-31", "007", "nan", "0x10", "1e400"]
-    profile = ColumnProfile(1000)
-    for start in range(0, len(cells), 4):
-        part = [cell.encode() for cell in cells[start : start + 4]]
-        profile.add(pa.array(part, pa.binary()), splitmix64(start, len(part)))
-    assert profile.rows == len(cells)
-    assert profile.numbers.count == 4
-    assert (profile.low, profile.high, profile.whole) == (-30, 7, False)
-    assert profile.always_missing == 4
-    assert profile.missing_tokens(numeric=False) == ("", "?", "NA", "nan")
-    assert profile.missing(frozenset({"", "red"})) == 2
-    assert profile.odd.distinct == profile.text_cells == 5
-    assert profile.words == 6
-    assert profile.dates == 1
-    assert not profile.binary
-
-
 def test_hashes_of_values_differ() -> None:
     values = [b"", b"\0", b"\0\0", b"a", b"b", b"ab", b"ba", b"a" * 70_000, b"a" * 70_001]
     values += [str(i).encode() for i in range(5000)]
     hashes = value_hashes(pa.array(values, pa.binary()))
     assert len(set(hashes.tolist())) == len(values)
     assert (value_hashes(pa.array([b"zz", *values], pa.binary()).slice(1)) == hashes).all()
-
-
-def test_a_sample_of_rows_is_random_and_keeps_columns_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw_columns, "MAX_ROWS", 200)
-    sample = raw_columns.row_sample(2)
-    for start in range(0, 30_000, 1000):
-        part = range(start, start + 1000)
-        columns = {str(k): [str(i * (k + 1)).encode() for i in part] for k in (0, 1)}
-        sample.add({"hash": splitmix64(start, 1000), **columns})
-    rows = [int(value) for value in sample.table.column("0").to_pylist()]
-    assert 80 <= len(rows) <= 200
-    assert [int(value) for value in sample.table.column("1").to_pylist()] == [2 * i for i in rows]
-    assert len({i // 3000 for i in rows}) == 10
