@@ -1,4 +1,4 @@
-"""Where the time of a training goes, for `millrace train --profile`, and the one setting that is most worth trying.
+"""Measures where the time of a training goes, for `millrace train --profile`, and names the setting to try first.
 
 A `Stopwatch` is in exactly one phase at any moment, so its phases add up to the whole time. The graph itself measures
 how long a step waits for its batch, by a timestamp before and after the batch is taken from the input.
@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -25,30 +25,25 @@ from trainer.spec.options import TrainingPlan
 
 
 class Phase(enum.StrEnum):
-    """What a training does, in the order of the table; see `MEANINGS`."""
+    """What a training does, in the order of the table, and in words."""
 
-    START = "start"
-    INPUT = "input"
-    STEPS = "steps"
-    CHECKPOINTS = "checkpoints"
-    EVALUATIONS = "evaluations"
-    EXPORTS = "exports"
-    REPORTS = "reports"
-    REST = "rest"
+    START = "start", "TensorFlow starts, graphs are built, and the first step optimizes its graph"
+    INPUT = "input", "steps wait for their batch"
+    STEPS = "steps", "the model computes and learns"
+    CHECKPOINTS = "checkpoints", "the model's variables are saved"
+    EVALUATIONS = "evaluations", "checkpoints are evaluated"
+    EXPORTS = "exports", "SavedModels are written and checked"
+    REPORTS = "reports", "model reports are written"
+    REST = "rest", "everything else"
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        phase = str.__new__(cls, value)
+        phase._value_, phase.meaning = value, meaning
+        return phase
 
 
-MEANINGS = {
-    Phase.START: "TensorFlow starts, graphs are built, and the first step optimizes its graph",
-    Phase.INPUT: "steps wait for their batch",
-    Phase.STEPS: "the model computes and learns",
-    Phase.CHECKPOINTS: "the model's variables are saved",
-    Phase.EVALUATIONS: "checkpoints are evaluated",
-    Phase.EXPORTS: "SavedModels are written and checked",
-    Phase.REPORTS: "model reports are written",
-    Phase.REST: "everything else",
-}
 FIRST_TRACED, TRACED_STEPS = 10, 10  # the first steps are not typical
-FEW_SHARDS, SHARDS = 4, 8  # fewer than the first cannot be read well in parallel
 
 
 class Stopwatch:
@@ -73,7 +68,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Is in a phase for the duration of a `with` block, and then in the one before again."""
+        """Enters a phase for a `with` block, and then again the one before."""
         outer = self.enter(phase)
         try:
             yield
@@ -108,7 +103,7 @@ class ProfileSteps(tf.compat.v1.train.SessionRunHook):
         return Phase.STEPS if self.steps else Phase.START
 
     def timed(self, batches: tf.data.Dataset) -> Any:
-        """The next (features, label) of a dataset, as tensors; the time that they take is measured in each step."""
+        """Returns the next (features, label) of a dataset as tensors, and measures in each step how long they take."""
         iterator = tf.compat.v1.data.make_initializable_iterator(batches)
         self._initializer = iterator.initializer
         began = tf.timestamp()
@@ -160,10 +155,10 @@ class Profile:
     advice: str | None
 
     def lines(self) -> list[str]:
-        """A table of the phases, and the advice."""
+        """Returns a table of the phases, and the advice."""
         whole = sum(self.seconds.values())
         table = [
-            f"  {phase:<12}{seconds:>9.2f} s{seconds / whole:>6.0%}  {MEANINGS[phase]}"
+            f"  {phase:<12}{seconds:>9.2f} s{seconds / whole:>6.0%}  {phase.meaning}"
             for phase, seconds in self.seconds.items()
         ]
         lines = ["where the time went:", *table, f"  {'in all':<12}{whole:>9.2f} s"]
@@ -176,30 +171,23 @@ class Profile:
         return [*lines, none if self.advice is None else f"Most worth trying: {self.advice}"]
 
 
-def advise(
-    dataset: OpenDataset, plan: TrainingPlan, seconds: Mapping[Phase, float], *, has_gpu: bool, has_amx: bool
-) -> str | None:
-    """The setting most worth trying: the first one of the longest of the phases that have one; None if none has.
+def advise(dataset: OpenDataset, plan: TrainingPlan, seconds: Mapping[Phase, float], *, has_gpu: bool) -> str | None:
+    """Returns the setting most worth trying, of the longest of the phases that have one; None if none has.
 
     Args:
       dataset: the training data.
       plan: the training that was measured.
       seconds: by phase.
       has_gpu: whether it ran on a GPU.
-      has_amx: whether the CPU multiplies matrices of bfloat16 in hardware of its own.
     """
     every = plan.save_checkpoints_steps
     rarer = min(3 * every, plan.early_stopping_steps or MOST_BETWEEN)
     advice: dict[Phase, str] = {}
-    reading = next(_settings_of_input(dataset, plan), None)
-    if reading is not None:
+    if reading := next(_settings_of_input(dataset, plan), ""):
         advice[Phase.INPUT] = reading
-    # On a CPU without AMX nothing shortens a step: neither larger batches nor bfloat16 made examples cheaper there.
-    if has_gpu:
+    if has_gpu:  # on a CPU neither larger batches nor bfloat16 made examples cheaper
         size = 4 * plan.batch_size
         advice[Phase.STEPS] = f"--batch_size {size}: a larger batch costs less for each example, if it fits the GPU."
-    elif has_amx and not plan.mixed_precision:
-        advice[Phase.STEPS] = "--mixed_precision computes in bfloat16, for which this CPU has hardware."
     if rarer > every:
         advice[Phase.EVALUATIONS] = f"--save_checkpoints_steps {rarer} evaluates less often."
     if not plan.no_report:
@@ -223,18 +211,5 @@ def _settings_of_input(dataset: OpenDataset, plan: TrainingPlan) -> Iterator[str
         return
     if dataset.image_schema is not None and dataset.image_schema.images.store == "jpeg":
         yield "write the dataset with `store: raw` below `images:` in its schema: nothing is decoded then."
-    if options.augmentation.color_jitter or options.augmentation.resized_crop is not None:
-        yield "leave color_jitter and resized_crop out of --augment, which are slower than crops and flips."
     if dataset.compression:
         yield "write the dataset with --compression none: nothing is decompressed then."
-    if len(dataset.shards("train")) < FEW_SHARDS:
-        yield f"write the dataset with --num_shards {SHARDS}, which are read in parallel."
-
-
-def has_amx(cpuinfo: str = "/proc/cpuinfo") -> bool:
-    """Whether the CPU multiplies matrices of bfloat16 in hardware of its own; False where the system does not tell."""
-    try:
-        with open(cpuinfo, encoding="utf-8", errors="replace") as file:
-            return "amx_bf16" in file.read()
-    except OSError:
-        return False

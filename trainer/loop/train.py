@@ -53,7 +53,7 @@ from trainer.loop.evaluations import (
 )
 from trainer.loop.kept_evaluation import KeptEvaluation
 from trainer.loop.plan import as_recorded, ended_early
-from trainer.loop.profile import Phase, Profile, ProfileSteps, Stopwatch, advise, has_amx
+from trainer.loop.profile import Phase, Profile, ProfileSteps, Stopwatch, advise
 from trainer.model_dir.checkpoints import (
     check_stays_within,
     recover_checkpoint,
@@ -411,13 +411,12 @@ def conclude(task: TrainingTask, *, steps: int | None, seconds: float) -> Traine
 
 
 def profile_of(task: TrainingTask) -> Profile | None:
-    """Where the time went until now, and the setting most worth trying; None without `--profile`."""
+    """Returns where the time went until now, and the setting most worth trying; None without `--profile`."""
     if task.profiled is None:
         return None
     task.stopwatch.enter(Phase.REST)
     seconds = dict(task.stopwatch.seconds)
-    has_gpu = bool(tf.config.list_logical_devices("GPU"))
-    advice = advise(task.dataset, task.options, seconds, has_gpu=has_gpu, has_amx=has_amx())
+    advice = advise(task.dataset, task.options, seconds, has_gpu=bool(tf.config.list_logical_devices("GPU")))
     trace_dir = task.options.model_dir if task.profiled.has_trace else None
     return Profile(seconds, task.profiled.steps, trace_dir, advice)
 
