@@ -23,7 +23,8 @@ from schemas import command
 from schemas.display import Display
 from schemas.errors import counted
 from schemas.interrupts import interruptible
-from trainer.models import AS_HPARAMS, MODELS, check_model, is_grown
+from trainer.models import is_grown
+from trainer.models.selection import AS_HPARAMS, MODELS_HELP, check_model
 from trainer.spec.metrics import described
 from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.start import local_data, start_tensorflow
@@ -166,7 +167,7 @@ COMMAND = command.Command(
     options=TrainOptions,
     work=_run,
     description="Trains a model on a dataset that preprocess wrote, evaluates it and exports it.",
-    epilog=f"{MODELS}\n\n{EXAMPLES}",
+    epilog=f"{MODELS_HELP}\n\n{EXAMPLES}",
     usage="%(prog)s --data_dir DIR --model_dir DIR [--model NAME] [--hparams KEY=VALUE ...] [option ...]",
     instead=AS_HPARAMS,
 )

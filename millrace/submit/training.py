@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from schemas.errors import UsageError
 from trainer.loop.checks import check_training
-from trainer.models import PATHS
+from trainer.models.selection import PATHS
 from trainer.spec.hparams import split_settings
 from trainer.spec.options import TrainOptions
 from trainer.strategies.cluster import CHIEF, PS, WORKER, Cluster, Task, check_jobs

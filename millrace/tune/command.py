@@ -29,7 +29,7 @@ from schemas.options import Group, Options, at_least, only, option, positive_fin
 from schemas.storage.paths import check_characters
 from trainer.loop.checks import check_data
 from trainer.loop.plan import plan_training
-from trainer.models import AS_HPARAMS, MODELS
+from trainer.models.selection import AS_HPARAMS, MODELS_HELP
 from trainer.spec.options import TrainOptions
 
 if TYPE_CHECKING:
@@ -118,7 +118,9 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> tuple[SearchOptions
     """
     from schemas.arguments import parse
 
-    flags, _ = parse(app(prog), argv, epilog=f"{MODELS}\n\n{EXAMPLES}", instead=AS_HPARAMS | {"model_dir": "--study"})
+    flags, _ = parse(
+        app(prog), argv, epilog=f"{MODELS_HELP}\n\n{EXAMPLES}", instead=AS_HPARAMS | {"model_dir": "--study"}
+    )
     flags.pop("json", None)
     if "promote_to" in flags:
         raise UsageError(

@@ -13,7 +13,8 @@ from schemas.storage.gcs_access import check_tensorflow
 from trainer.evaluation.metrics import metric_names
 from trainer.evaluation.slices import declared_parts
 from trainer.loop.boosting import check_growing
-from trainer.models import BUILT_IN, check_model, is_grown
+from trainer.models import BUILT_IN, is_grown
+from trainer.models.selection import check_model, check_reads
 from trainer.spec.dataset_checks import check_split
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan, TrainOptions
@@ -73,7 +74,7 @@ def check_data(dataset: OpenDataset, options: TrainingPlan) -> None:
         metric that no evaluation has.
     """
     if options.model in BUILT_IN:  # before anything is written: the directory may hold another model
-        BUILT_IN[options.model].check_reads(dataset.declared.examples)
+        check_reads(options.model, dataset.declared.examples)
     for split in ("train", *options.evaluated_splits):
         check_split(dataset, split)
     if options.augment and dataset.image_schema is None:

@@ -25,7 +25,8 @@ from trainer.model_dir.model_json import (
     read_evaluations,
     read_model_manifest,
 )
-from trainer.models import BUILT_IN, check_model, is_grown
+from trainer.models import BUILT_IN, is_grown
+from trainer.models.selection import check_model
 from trainer.spec.hparams import parse_hparams, settings_of, split_settings
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan, TrainOptions

@@ -39,7 +39,8 @@ class Phase(enum.StrEnum):
 
     def __new__(cls, value: str, meaning: str) -> Self:
         phase = str.__new__(cls, value)
-        phase._value_, phase.meaning = value, meaning
+        phase._value_ = value  # private: as enum's documentation has it
+        phase.meaning = meaning
         return phase
 
 

@@ -1,4 +1,8 @@
-"""The hyper-parameters of the built-in models, and what values they take. Nothing here imports TensorFlow."""
+"""Declares the hyper-parameters of the models that ship, and what values they take.
+
+They are apart from their models, which import TensorFlow: `--help` shows them, and mistakes in them are answered,
+without that import.
+"""
 
 from __future__ import annotations
 

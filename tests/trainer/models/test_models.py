@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from trainer.data.input_options import InputOptions
 from trainer.models import BUILT_IN, custom
 from trainer.models.canned import deep_columns, multi_hot, prepare
 from trainer.models.optimizers import learning_rate, warmed_up
+from trainer.models.selection import check_reads
 from trainer.spec.task_spec import Dense, Ids, Input, TaskSpec, read_table_task_spec, read_task_spec
 
 OWN = "tests.support.own_models"
@@ -178,7 +178,7 @@ class TestOwn:
 )
 def test_a_model_refuses_other_examples(model, examples, message):
     with pytest.raises(UsageError, match=message):
-        BUILT_IN[model].build(SimpleNamespace(examples=examples), None, None)
+        check_reads(model, examples)
 
 
 @pytest.mark.parametrize(
