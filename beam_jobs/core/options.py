@@ -25,7 +25,7 @@ from schemas.options import (
     positive_finite,
 )
 from schemas.storage import check_addresses
-from schemas.storage.paths import check_characters
+from schemas.storage.gcs_access import check_characters
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -65,9 +65,6 @@ class RunnerOptions(Options):
     )
     shared_disk: bool = _run(
         "local paths are on a file system that every worker of the cluster has under the same name", False
-    )
-    any_region: bool = _run(
-        "allow buckets in other regions than the job on Dataflow, which costs money and time", False
     )
     start_timeout: float = _run(
         "on Prism, Flink and Spark: cancel the job if no worker has begun to read by then; 0: wait without limit "

@@ -6,14 +6,13 @@ import argparse
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from beam_jobs.core.options import JobOptions, RunnerOptions
 from schemas import storage
 from schemas.errors import UsageError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
-from schemas.storage.gcs_access import check_regions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +24,6 @@ class BeamFlags:
     temp_location: str | None = None
     staging_location: str | None = None
     template_location: str | None = None
-    worker_region: str | None = None
-    worker_zone: str | None = None
     dataflow_endpoint: str | None = None
     impersonate_service_account: str | None = None
     job_endpoint: str | None = None
@@ -38,11 +35,6 @@ class BeamFlags:
     sdk_container_image: str | None = None
     setup_file: str | None = None
     no_auth: bool = False
-
-    @property
-    def work_region(self) -> str | None:
-        """The region whose machines read and write the data."""
-        return self.worker_region or (self.worker_zone or "").rpartition("-")[0] or self.region
 
 
 def read_flags(beam_args: Sequence[str]) -> BeamFlags:
@@ -92,8 +84,6 @@ def check_cluster(options: RunnerOptions, paths: Mapping[str, Iterable[str]]) ->
         on_disk = f"is on this machine's disk, and {options.runner}'s workers have disks of their own"
         _refuse(storage.is_local, paths, f"{on_disk}; copy it to a bucket")
         _check_buckets(flags, paths)
-        if not options.any_region and flags.work_region is not None:
-            check_regions(_in_buckets(flags, paths), flags.work_region)
     elif not options.shared_disk and (master := _other_host(flags)) is not None:
         on_disk = f"is on this machine's disk, and the workers of {master} may have disks of their own"
         _refuse(
@@ -187,16 +177,12 @@ def _other_host(flags: BeamFlags) -> str | None:
 
 
 def _check_buckets(flags: BeamFlags, paths: Mapping[str, Iterable[str]]) -> None:
-    for option, path in _in_buckets(flags, paths):
+    """Refuses addresses that are not of a bucket."""
+    folders = {"--temp_location": flags.temp_location, "--staging_location": flags.staging_location}
+    addresses = [(option, path) for option, values in paths.items() for path in values if path.startswith(_GCS)]
+    addresses += [(option, path) for option, path in folders.items() if path is not None]
+    for option, path in addresses:
         try:
             storage.split_address(path)
         except UsageError as error:
             raise UsageError(f"{option} {error}") from error
-
-
-def _in_buckets(flags: BeamFlags, paths: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
-    for option, values in paths.items():
-        yield from ((option, path) for path in values if path.startswith(_GCS))
-    for option, value in (("--temp_location", flags.temp_location), ("--staging_location", flags.staging_location)):
-        if value is not None:
-            yield option, value

@@ -102,7 +102,6 @@ class VertexOptions(SubmitOptions):
     network: str | None = option(
         "projects/NUMBER/global/networks/NAME, for a job without public addresses", None, metavar="NAME"
     )
-    any_region: bool = option("allow buckets in other regions than the job", False)
     endpoint: str | None = option("another address of Vertex AI, such as one for tests", None, metavar="URL")
     no_auth: bool = option("send no credentials, for --endpoint", False)
 

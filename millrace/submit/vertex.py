@@ -39,10 +39,6 @@ def submit(options: VertexOptions, arguments: Sequence[str] | None, prog: str) -
         default_model_dir = storage.join(options.output_dir, "model")
     training = read_training(arguments, prog, options.sizes, model_dir=default_model_dir)
     training.check_in_buckets("the machines of Vertex AI have disks of their own")
-    if not options.any_region:
-        from schemas.storage.gcs_access import check_regions
-
-        check_regions([*training.paths.items()], options.region)
     name = _create(options, custom_job(options, training.command))
     job_id = name.rpartition("/")[2]
     place = f"--project {options.project} --region {options.region}"

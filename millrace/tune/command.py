@@ -26,7 +26,7 @@ from schemas.display import Display, table
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
 from schemas.options import Group, Options, at_least, only, option, positive_finite
-from schemas.storage.paths import check_characters
+from schemas.storage.gcs_access import check_characters
 from trainer.loop.checks import check_data
 from trainer.loop.plan import plan_training
 from trainer.models.selection import AS_HPARAMS, MODELS_HELP

@@ -1,7 +1,4 @@
-"""Reads and writes files by path, on any store. All other code uses these functions.
-
-Paths that TensorFlow cannot use, as it takes some characters for a pattern even where it is given a file's path.
-"""
+"""Reads and writes files by path, on any store. All other code uses these functions."""
 
 from __future__ import annotations
 
@@ -17,23 +14,6 @@ from schemas.storage.gcs import PREFIX as GCS
 from schemas.storage.gcs import GcsStore
 from schemas.storage.local import LocalStore
 from schemas.storage.store import FileStat
-
-_PATTERN = re.compile(r"\[[^/]*\]|\\")  # *, ? and a single bracket do no harm: as patterns they match themselves
-
-
-def check_characters(path: str, where: str = "") -> None:
-    """Refuses a folder in which TensorFlow would not find the checkpoints and graphs that it has written there.
-
-    Raises:
-      UsageError: the path contains brackets or a backslash; the message begins with `where`.
-    """
-    match = _PATTERN.search(path)
-    if match is not None:
-        raise UsageError(
-            f"{where}{path}: TensorFlow takes {match[0]} for a pattern, and would not find the files that it has "
-            "written; use a folder without brackets and backslashes in its path"
-        )
-
 
 # Files by path. The methods raise errors of the system or of the client library; `explain` says what one means, in one
 # line without secrets, and gives None for any other error. What they do is said of the functions here, in

@@ -210,11 +210,3 @@ def test_credentials_that_are_refused_are_one_line_with_their_file_and_what_to_d
     assert "gcloud auth application-default login" in str(raised.value)
     assert "\n" not in str(raised.value)
     assert "ya29" not in str(raised.value)
-
-
-def test_no_credentials_at_all_are_one_line_with_what_to_do(bucket, account) -> None:
-    account.use(None)
-    with pytest.raises(MillraceError, match="no Google Cloud credentials were found") as raised:
-        storage.read_bytes(f"{bucket}/a")
-    assert "gcloud auth application-default login" in str(raised.value)
-    assert "\n" not in str(raised.value)

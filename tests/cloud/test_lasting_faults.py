@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from beam_jobs import preprocess
 from beam_jobs.runs import run
@@ -20,7 +18,6 @@ from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
 from schemas.storage import folders
 from schemas.storage.gcs import CHUNK, UPLOAD_BYTES
-from tests.support.commands import run_program
 from tests.support.gateway_settings import Fault
 from tests.support.people import LEAN_SCHEMA, people_csv
 from tests.support.processes import until
@@ -115,34 +112,6 @@ def test_an_upload_that_is_cut_goes_on_in_the_same_session(cloud, bucket, large,
     assert (
         len([request for request in cloud.requests if "upload_id" in request]) == 3 + 1
     )  # three parts, one of them twice
-
-
-def test_an_upload_of_tensorflow_that_is_cut_goes_on_where_it_was_cut(cloud, bucket) -> None:
-    cloud.inject(Fault("upload_id", cut_upload=5 << 20))
-    with tf.io.gfile.GFile(f"{bucket}/a", "wb") as file:
-        file.write(LARGE)
-    assert cloud.injected == 1
-    assert storage.read_bytes(f"{bucket}/a") == LARGE
-    assert (
-        len([request for request in cloud.requests if "uploadType=resumable" in request and "upload_id" not in request])
-        == 1
-    )
-
-
-READ = """
-import sys
-import tensorflow as tf
-print(sum(len(r) for r in tf.data.TFRecordDataset([sys.argv[1]]).as_numpy_iterator()))
-"""
-
-
-def test_a_read_of_tensorflow_that_stands_still_is_asked_for_again(cloud, bucket) -> None:
-    with tf.io.TFRecordWriter(f"{bucket}/a") as writer:
-        writer.write(LARGE)
-    cloud.inject(Fault("GET /bucket", cut=1000, stall=20))
-    environment = {**os.environ, "GCS_REQUEST_IDLE_TIMEOUT_SECS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    assert int(run_program(READ, f"{bucket}/a", env=environment).stdout) == len(LARGE)
-    assert cloud.injected == 1
 
 
 def test_a_job_ends_in_one_line_and_commits_nothing_and_the_next_one_cleans_up(

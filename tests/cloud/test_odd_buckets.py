@@ -117,23 +117,10 @@ def test_a_bucket_that_is_not_there_is_a_usage_error(bucket, schema, tmp_path, c
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bucket_is_no_file(bucket) -> None:
-    for act in (storage.stat, storage.read_bytes, storage.open_read, lambda path: storage.write_bytes(path, b"")):
-        with pytest.raises(UsageError, match=r"is a bucket; expected gs://bucket/name"):
-            act(bucket)
-
-
 def test_a_name_has_at_most_1024_bytes(bucket) -> None:
     storage.write_bytes(f"{bucket}/{'ü' * 512}", b"1")
     with pytest.raises(UsageError, match=r"a name of 1,025 bytes; expected at most 1,024"):
         storage.write_bytes(f"{bucket}/{'ü' * 512}x", b"1")
-
-
-def test_a_name_that_is_not_utf_8_is_a_usage_error(bucket) -> None:
-    for act in (storage.stat, lambda path: storage.expand([f"{path}*"]), lambda path: storage.write_bytes(path, b"")):
-        with pytest.raises(UsageError, match="not valid UTF-8"):
-            act(f"{bucket}/\udcff")
-    assert storage.listdir(bucket) == []
 
 
 class TestContentEncoding:

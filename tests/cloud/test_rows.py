@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from beam_jobs.core.options import AppendOptions
-from beam_jobs.preprocess import main
 from beam_jobs.runs.append import run_append
 from schemas import storage
 from schemas.dataset import OpenDataset, command, open_dataset
@@ -37,16 +36,6 @@ def test_a_job_from_bucket_to_bucket_writes_the_records_of_one_on_local_disk(tmp
     assert (there.manifest.read, there.manifest.rejected) == (803, 3)
     assert {name.partition("/")[0] for name in folders.walk(there.path)} == {"manifest.json", there.run}
     assert not [name for name in storage.listdir(there.run_dir) if name.startswith(("staging", "shard", "fragment"))]
-
-
-def test_a_dry_run_reads_from_a_bucket_and_writes_nothing(tmp_path: Path, bucket: str, capsys) -> None:
-    storage.write_bytes(f"{bucket}/raw/people.csv", people_csv(200).encode())
-    (tmp_path / "schema.yaml").write_text(LEAN_SCHEMA)
-    job = ["--schema", str(tmp_path / "schema.yaml"), "--input", f"{bucket}/raw/*.csv", "--output", f"{bucket}/out"]
-    assert main([*job, "--dry_run", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["read"], report["rejected"], report["would_start"]) == (200, 0, True)
-    assert storage.listdir(bucket) == ["raw"]
 
 
 def test_show_verify_and_prune_work_on_a_dataset_in_a_bucket(tmp_path: Path, bucket: str, capsys) -> None:

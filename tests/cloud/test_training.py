@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import preprocess
-from millrace import load_model
 from schemas import storage
 from schemas.dataset import open_dataset
 from schemas.storage import folders
@@ -104,11 +103,6 @@ def test_predictions_and_their_rejects_are_written_to_the_bucket_as_to_local_dis
         written.append([storage.read_bytes(path) for path in files.values()])
     assert written[0] == written[1]
     assert [data.count(b"\n") for data in written[0]] == [ROWS, 1]
-
-
-def test_a_model_is_loaded_from_the_bucket(trained, cloud) -> None:
-    predicted = load_model(trained.export).predict([{"id": "k1", "age": 30, "size": 3, "point": [1.0, 2.0, 3.0]}])
-    assert predicted["class"][0] in ("no", "yes")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from schemas.images.header import (
     ends_early,
     read_header,
 )
-from schemas.images.listing import list_csv, list_folders, list_pairs, plain
+from schemas.images.listing import list_csv, list_folders, plain
 from schemas.rejects import Reject
 from schemas.spec.images import Exact, ImageOptions, Shorter
 from tests.support.image_files import BMP, GIF, GRADIENT, jpeg_header, png
@@ -183,18 +183,6 @@ def test_a_header_of_a_list_is_no_image_and_no_class(tmp_path: Path, header: str
     path.write_text(f"{header}\na/1.jpg,cat\na/2.jpg,dog\n")
     listing = list_csv(str(path), str(tmp_path))
     assert (listing.classes, listing.names, listing.rejects) == (("cat", "dog"), ("a/1.jpg", "a/2.jpg"), ())
-
-
-@pytest.mark.parametrize("text", ["a/1,cat\na/2,dog\n", "a/1.jpg,cat\na/2,dog\n", "a/1,cat\n"])
-def test_a_first_line_like_the_others_is_an_image(tmp_path: Path, text: str) -> None:
-    (tmp_path / "list.csv").write_text(text)
-    assert len(list_csv(str(tmp_path / "list.csv"), str(tmp_path)).names) == text.count("\n")
-
-
-def test_a_header_of_pairs_is_no_pair(tmp_path: Path) -> None:
-    (tmp_path / "pairs.csv").write_text("first,second\na/1.jpg,a/2.jpg\n")
-    (item,) = list_pairs([str(tmp_path / "pairs.csv")], None).items
-    assert item.names == ("a/1.jpg", "a/2.jpg")
 
 
 def test_a_name_that_is_not_utf8_is_a_reject_that_keeps_its_bytes() -> None:

@@ -10,7 +10,7 @@ from schemas import storage
 from schemas.errors import UsageError
 from schemas.graphs.check import TRUST_HELP
 from schemas.options import QUIET_HELP, VERBOSE_HELP, Group, Options, at_least, option, positive_finite
-from schemas.storage.paths import check_characters
+from schemas.storage.gcs_access import check_characters
 from trainer.spec.hparams import Augmentation, describe_hparams
 
 if TYPE_CHECKING:

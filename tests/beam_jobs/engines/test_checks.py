@@ -10,7 +10,6 @@ from beam_jobs import preprocess
 from beam_jobs.core.options import AppendOptions, JobOptions, parse_as
 from beam_jobs.engines.checks import check_cluster
 from schemas.errors import UsageError
-from schemas.storage.gcs_access import is_elsewhere, location_of
 from tests.support.commands import run_program
 from tests.support.people import LEAN_SCHEMA, people_csv
 
@@ -27,8 +26,7 @@ split: {by: content, train: 0.8, eval: 0.1, test: 0.1}
 
 
 def options(runner: str = "DataflowRunner", beam_args: tuple[str, ...] = DATAFLOW, **changes) -> JobOptions:
-    fields = {"any_region": True, **changes}
-    return JobOptions("covertype", GCS["--input"], "gs://b/out", runner=runner, beam_args=beam_args, **fields)
+    return JobOptions("covertype", GCS["--input"], "gs://b/out", runner=runner, beam_args=beam_args, **changes)
 
 
 def without(*names: str) -> tuple[str, ...]:
@@ -53,7 +51,7 @@ def without(*names: str) -> tuple[str, ...]:
         (options(beam_args=(*DATAFLOW, "--staging_location=/tmp/x")), "--staging_location /tmp/x: must be in a bucket"),
         *(
             (
-                options(beam_args=(*DATAFLOW, f"--{name}={address}"), any_region=anywhere),
+                options(beam_args=(*DATAFLOW, f"--{name}={address}")),
                 f"--{name} {address}: .* is not",
             )
             for name, address in (
@@ -62,7 +60,6 @@ def without(*names: str) -> tuple[str, ...]:
                 ("temp_location", "gs://UPPER_/tmp"),
                 ("staging_location", "gs:///x"),
             )
-            for anywhere in (False, True)
         ),
         (
             options(beam_args=(*DATAFLOW, "--template_location=gs://b/template")),
@@ -137,23 +134,6 @@ def test_the_in_process_runner_cannot_be_left() -> None:
         options("FnApiRunner", (), no_wait=True)
 
 
-@pytest.mark.parametrize(
-    ("location", "region", "serves"),
-    [
-        ("US-CENTRAL1", "us-central1", True),
-        ("US-CENTRAL1", "us-east1", False),
-        ("US", "us-east1", True),
-        ("US", "europe-west1", False),
-        ("EU", "europe-west4", True),
-        ("ASIA", "asia-south1", True),
-        ("NAM4", "us-east1", True),  # several regions, so nothing is known against it
-        ("", "us-west1", True),
-    ],
-)
-def test_which_buckets_a_region_reads_without_leaving_it(location: str, region: str, serves: bool) -> None:
-    assert is_elsewhere(location, region) is not serves
-
-
 def test_the_command_exits_with_2_and_one_line_and_imports_neither_beam_nor_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text(people_csv(10))
     (tmp_path / "schema.yaml").write_text(LEAN_SCHEMA)
@@ -172,33 +152,14 @@ def test_the_command_exits_with_2_and_one_line_and_imports_neither_beam_nor_tens
 def test_a_root_of_images_that_dataflow_cannot_reach_is_refused(tmp_path: Path, capsys) -> None:
     (tmp_path / "schema.yaml").write_text(IMAGES)
     argv = ["--schema", str(tmp_path / "schema.yaml"), "--input", "gs://b/list.csv", "--output", "gs://b/out"]
-    assert preprocess.main([*argv, "--runner", "DataflowRunner", *DATAFLOW, "--any_region"]) == 2
+    assert preprocess.main([*argv, "--runner", "DataflowRunner", *DATAFLOW]) == 2
     assert "the `root` in" in (message := capsys.readouterr().err)
     assert "/photos: is on this machine's disk" in message
 
 
-def test_an_append_and_a_replay_take_what_allows_a_path_or_a_region() -> None:
+def test_an_append_and_a_replay_take_what_allows_a_path() -> None:
     argv = ["--replay", "c.jsonl", "--append_to", "out", "--runner", "FlinkRunner", "--flink_master", "far:8081"]
-    allowed = parse_as(AppendOptions, [*argv, "--shared_disk", "--any_region"])
+    allowed = parse_as(AppendOptions, [*argv, "--shared_disk"])
     check_cluster(allowed, {"--append_to": ("out",)})
     with pytest.raises(UsageError, match="--append_to out: is on this machine's disk"):
         check_cluster(parse_as(AppendOptions, argv), {"--append_to": ("out",)})
-
-
-@pytest.mark.cloud
-def test_a_bucket_in_another_region_is_refused(running_cloud) -> None:
-    bucket = running_cloud.new_bucket()
-    region = location_of(bucket).lower()
-    paths = {"--input": (f"{bucket}/in.csv",), "--output": (f"{bucket}/out",)}
-
-    def job_options(*flags: str, **changes) -> JobOptions:
-        beam_args = ("--project=p", f"--temp_location={bucket}/tmp", *flags)
-        return options(beam_args=beam_args, **{"any_region": False, **changes})
-
-    check_cluster(job_options(f"--region={region}"), paths)
-    check_cluster(job_options("--region=europe-west9", any_region=True), paths)
-    check_cluster(job_options("--region=europe-west9", f"--worker_zone={region}-b"), paths)
-    with pytest.raises(UsageError, match=f"--input {bucket}/in.csv: the bucket is in {region}, .* europe-west9"):
-        check_cluster(job_options("--region=europe-west9"), paths)
-    with pytest.raises(UsageError, match="gs://nobodys: no such bucket"):
-        check_cluster(job_options(f"--region={region}", "--temp_location=gs://nobodys/tmp"), paths)

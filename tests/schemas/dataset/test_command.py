@@ -14,7 +14,6 @@ from schemas.dataset.command import main
 from schemas.dataset.holders import JobReference, RemoteHolder
 from schemas.dataset.manifest import read_manifest
 from schemas.dataset.statistics import chosen, read_statistics, render
-from schemas.display import table
 from schemas.errors import MillraceError
 from tests.support.dataset_faults import Written, flip
 
@@ -79,14 +78,6 @@ def test_show_is_json_for_a_program(out, capsys):
     assert shown["inputs"][0]["read"] == 503
     assert shown["runs"]["in_use"] == [out.manifest.run]
     assert "tensorflow" in shown["versions"]
-
-
-@pytest.mark.slow
-def test_show_describes_images(image_dataset, capsys):
-    assert main(["show", str(image_dataset.path)]) == 0
-    printed = capsys.readouterr().out
-    assert "image/class/label  int64   []     the label: bar, disc" in printed
-    assert "empty_file" in printed
 
 
 def test_prune_removes_unreferenced_files_and_lists_them(out, capsys):
@@ -261,8 +252,3 @@ def test_estimates_missing_values_and_odd_characters_are_shown_as_such() -> None
     assert word.endswith(f"1-40  東京 >=50.0%, a\\nb >=25.0%, {'x' * 21}... >=25.0%")
     assert "0.7%" in lines[-1]
     assert "3.1%" in lines[-1]
-
-
-def test_tables_are_aligned_by_the_width_of_characters() -> None:
-    lines = list(table(("name", "rows", "x"), [("東京", "7", "left"), ("e\u0301", "1,000", "l")], last_left=True))
-    assert lines == ["name   rows  x", "東京      7  left", "e\u0301     1,000  l"]

@@ -77,11 +77,6 @@ def test_what_nobody_reads_in_an_older_run_goes_and_its_shards_and_foreign_files
     assert prune(root, keep_previous=False) == [PREVIOUS]
 
 
-def test_the_previous_runs_go_when_they_are_to(root):
-    assert prune(root, keep_previous=False) == [PREVIOUS, OLD, CRASHED]
-    assert storage.listdir(root) == [CURRENT, APPENDED_TO, "failed", "manifest.json"]
-
-
 def test_temporary_files_of_unfinished_puts_are_removed(root):
     strays = [f".manifest.json.{HEX}.tmp", f"{CURRENT}/.schema.yaml.{HEX}.tmp", f"{CURRENT}/parity/.raw.{HEX}.tmp"]
     foreign_files = [f".lease.json.{HEX}.tmp", ".vimrc.tmp", f"failed/.summary.json.{HEX}.tmp"]

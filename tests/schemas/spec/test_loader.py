@@ -16,7 +16,6 @@ from schemas.spec import shipped
 from schemas.spec.features import Bucketize, Category, Numeric
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.shipped import main
-from schemas.spec.table import FileSplit, HashSplit
 from tests.support.commands import run_program
 from tests.support.csv_reading import table_schema, text
 
@@ -59,32 +58,12 @@ def test_the_forms_of_a_numeric_feature(written: str, read: Numeric) -> None:
     assert schema.features == (read,)
 
 
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("{}", HashSplit()),
-        ("{by: row, train: 0.9, eval: 0.1, test: 0}", HashSplit(train=0.9, eval=0.1, test=0)),
-        ("{by: [x]}", HashSplit(by=("x",))),
-        ("{by: file, train: a, test: b}", FileSplit(by="file", train="a", test="b")),
-    ],
-)
-def test_the_forms_of_a_split(written: str, read: HashSplit | FileSplit) -> None:
-    assert table_schema(text(more=f"split: {written}")).split == read
-
-
 @pytest.mark.parametrize("change", ["\ufeff", "# a comment\n", "---\n"])
 def test_what_declares_the_same_has_the_same_fingerprint(change: str) -> None:
     plain = parse_schema(text().encode(), "d.yaml")
     assert parse_schema((change + text()).encode(), "d.yaml").fingerprint == plain.fingerprint
     assert parse_schema(text().replace("\n", "\r\n").encode(), "d.yaml").fingerprint == plain.fingerprint
     assert parse_schema(text(more="split: {train: 0.7, test: 0.2}").encode(), "d.yaml").fingerprint != plain.fingerprint
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    for path, message in ((tmp_path / "none.yaml", "no such schema file"), (tmp_path, "cannot be read")):
-        with pytest.raises(UsageError, match=message) as caught:
-            load_schema(str(path))
-        assert str(caught.value).startswith(f"{path}: ")
 
 
 def test_loading_a_schema_imports_nothing_heavy() -> None:
@@ -228,11 +207,3 @@ def test_a_printed_schema_can_be_copied(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["titanic"]) == 0
     copied = parse_schema(capsys.readouterr().out.encode(), "my.yaml")
     assert copied.fingerprint == load_schema(shipped.path_of("titanic")).fingerprint
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_every_schema_is_listed_with_a_complete_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(shipped.names())
-    assert [line for line in lines if not line.endswith((".", ":"))] == []

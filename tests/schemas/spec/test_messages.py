@@ -283,19 +283,6 @@ def test_numbers_and_texts_that_data_cannot_hold(feature: str, mistake: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "mistake"),
-    [
-        (text('- {name: a, kind: category, values: ["p", " p "]}'), "each value only once"),
-        (text('- {name: a, kind: bool, true: ["y"], false: [" Y"]}'), "`true` and `false` both contain 'y'"),
-        (text(label='{name: y, kind: category, values: ["p", " p "]}'), "each value only once"),
-    ],
-)
-def test_white_space_around_a_value_does_not_count(content: str, mistake: str) -> None:
-    (line,) = mistakes(content)
-    assert mistake in line
-
-
-@pytest.mark.parametrize(
     ("feature", "key"),
     [
         (r'kind: category, values: [x, "a\ud800"]', "values[1]"),
@@ -308,22 +295,3 @@ def test_half_of_a_surrogate_pair_is_no_character(feature: str, key: str) -> Non
     assert mistakes(text(f"- {{name: a, {feature}}}")) == [f"d.yaml:4: features[0].{key}: {half}"]
     aliases = text("- {name: a, kind: numeric}", label=r'{name: y, kind: category, aliases: {"a\ud800": x}}')
     assert [line.partition(": ")[2] for line in mistakes(aliases)] == [f"label.aliases: {half}"]
-
-
-@pytest.mark.parametrize(
-    "feature",
-    [
-        "kind: numeric, missing: -3.4e38",
-        "kind: numeric, transform: {scale: [-1e38, 1e38]}, missing: 1e-46",
-        "kind: numeric, transform: {bucketize: [-3.4e38, 0, 1e-37, 3.4e38]}",
-        'kind: category, values: ["p", "q"], missing: " p "',
-        'kind: category, values: ["\\U0001F600", ""], missing: ""',
-    ],
-)
-def test_what_data_can_hold_is_no_mistake(feature: str) -> None:
-    assert parse_schema(text(f"- {{name: a, {feature}}}").encode(), "d.yaml").name == "d"
-
-
-def test_a_label_called_like_a_part_of_a_word_is_no_split_by_it() -> None:
-    content = text(label="{name: row, kind: category}", more="split: {by: row}")
-    assert parse_schema(content.encode(), "d.yaml").name == "d"

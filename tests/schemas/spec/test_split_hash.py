@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import UsageError
 from schemas.spec.split_hash import assign_splits, file_split, hash_rows, hash_strings, uneven_splits
-from schemas.spec.table import SPLIT, SPLITS, FileSplit, HashSplit
+from schemas.spec.table import SPLIT, FileSplit, HashSplit
 from tests.support.csv_reading import read_bytes, schema_of, table_schema
 
 MASK = (1 << 64) - 1
@@ -159,18 +159,6 @@ def test_a_split_by_columns_looks_at_nothing_else(tmp_path: Path) -> None:
 
 
 BY_FILE = FileSplit(by="file", train="*.data", eval="eval/*", test="adult.test")
-
-
-@pytest.mark.parametrize(
-    ("path", "split"),
-    [
-        ("/x/adult.data", "train"),
-        ("/x/eval/a.csv", "eval"),
-        ("/x/adult.test", "test"),
-    ],
-)
-def test_a_file_belongs_to_the_split_whose_pattern_its_path_ends_with(path: str, split: str) -> None:
-    assert SPLITS[file_split(path, BY_FILE)] == split
 
 
 @pytest.mark.parametrize(

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from schemas.errors import UsageError
 from schemas.spec.features import (
-    Feature,
-    Key,
-    Label,
     Numeric,
     ReadAsNumbers,
     ReadAsStrings,
-    Weight,
 )
 from schemas.spec.forms import Dense, Ids, Limits, Vocabulary
 from schemas.spec.images import Exact, ImageOptions, ImageSplit, Shorter
 from schemas.spec.loader import AnySchema, parse_schema
-from schemas.spec.table import Schema, raw_columns
-from tests.support.csv_reading import csv_schema
+from schemas.spec.table import Schema
 
 
 def feature(name: str, kind: str, **keys: Any) -> dict[str, Any]:
@@ -41,13 +36,6 @@ def test_ngrams_become_ids_with_weights_of_their_own_name() -> None:
     assert schema(cut).features[0].vocabulary == Vocabulary("a", top_k=9, frequency_threshold=1, by_row=True)
     with pytest.raises(ValidationError, match="the name 'a_tfidf' is used twice"):
         schema(cut, feature("a_tfidf", "numeric"))
-
-
-def test_columns_that_leak_the_titanics_label_are_no_inputs() -> None:
-    titanic = csv_schema("titanic")
-    assert {"boat", "body", "survived"}.isdisjoint(f.name for f in titanic.inputs)
-    assert titanic.key is not None
-    assert titanic.key.name == "name"
 
 
 @pytest.mark.parametrize(
@@ -81,21 +69,6 @@ def test_a_name_and_a_position_are_the_same_column_if_the_schema_names_the_colum
     with pytest.raises(ValueError, match="'b' and 'a' both read column 0"):
         schema(feature("a", "numeric"), feature("b", "numeric", column=0), csv={"columns": ("a", "y")})
 
-
-@pytest.mark.parametrize(
-    ("split", "names"),
-    [
-        ({}, ("train", "eval", "test")),
-        ({"train": 0.9, "eval": 0.1, "test": 0.0}, ("train", "eval")),
-        ({"train": 1.0, "eval": 0.0, "test": 0.0}, ("train",)),
-        ({"by": "file", "train": "a", "test": "b"}, ("train", "test")),
-    ],
-)
-def test_the_splits_of_a_dataset(split: dict[str, Any], names: tuple[str, ...]) -> None:
-    assert schema(feature("x", "numeric"), split=split).split.splits == names
-
-
-KINDS = (*get_args(get_args(Feature)[0]), *get_args(get_args(Label)[0]))
 
 FEATURES: tuple[dict[str, Any], ...] = (
     {"name": "n", "kind": "numeric"},
@@ -148,16 +121,6 @@ def test_what_a_model_reads_is_what_is_stored(feature: Any) -> None:
     if feature.crossable:
         assert isinstance(inputs[0], Ids)
         assert inputs[0].length == 1
-
-
-def test_what_is_measured_and_what_is_read() -> None:
-    assert [item.name for item in CLASSES.items if item.measures] == ["n", "v", "b4", "c", "bag", "t", "y"]
-    assert [f.name for f in CLASSES.features if f.crossable] == ["b3", "c", "listed", "h", "o"]
-    assert [c.name for c in raw_columns(NUMBER)] == [
-        *("n", "v", "b3", "b4", "c", "listed", "h", "o", "flag", "bag", "t", "weight", "key", "y")
-    ]
-    assert [f.name for f in CLASSES.inputs] == [f["name"] for f in FEATURES[:-3]]
-    assert (CLASSES.key, CLASSES.weight) == (Key(name="key", kind="key"), Weight(name="weight", kind="weight"))
 
 
 def test_ids_are_counted() -> None:

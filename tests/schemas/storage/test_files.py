@@ -53,17 +53,6 @@ def test_another_version_than_the_expected_one_is_refused(data_dir: str) -> None
         storage.open_read(path, version=version)
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_the_old_one_or_the_new(data_dir: str) -> None:
-    path = storage.join(data_dir, "a.json")
-    storage.write_bytes(path, b"old")
-    with interrupted(data_dir, {}) as steps:
-        assert storage.read_bytes(path) == b"old"
-    for step in range(steps.count):
-        storage.write_bytes(path, b"old")
-        with interrupted(data_dir, {step: [functools.partial(storage.write_bytes, path, b"new")]}):
-            assert storage.read_bytes(path) in (b"old", b"new")
-
-
 def test_what_two_processes_delete_at_once_is_gone(data_dir: str) -> None:
     path = storage.join(data_dir, "a.json")
     storage.write_bytes(path, b"old")
@@ -74,15 +63,6 @@ def test_what_two_processes_delete_at_once_is_gone(data_dir: str) -> None:
         with interrupted(data_dir, {step: [functools.partial(storage.delete, path)]}):
             storage.delete(path)
         assert not storage.exists(path)
-
-
-def test_folders_are_listed_by_name(data_dir: str) -> None:
-    for name in ("b.txt", "a/x.txt", "a/y/z.txt"):
-        storage.write_bytes(storage.join(data_dir, name), b"")
-    assert storage.listdir(data_dir) == ["a", "b.txt"]
-    assert storage.listdir(storage.join(data_dir, "a")) == ["x.txt", "y"]
-    assert storage.listdir(storage.join(data_dir, "nowhere")) == []
-    assert storage.exists(storage.join(data_dir, "a"))
 
 
 def test_patterns_are_expanded_sorted_and_each_file_once(data_dir: str) -> None:
@@ -111,15 +91,6 @@ def test_a_file_whose_name_looks_like_a_glob_is_itself(tmp_path: Path) -> None:
     assert storage.expand([str(tmp_path / "data[1].csv")]) == [str(tmp_path / "data[1].csv")]
 
 
-@pytest.mark.parametrize("target", ["here.txt", "new/folder/there.txt"])
-def test_a_file_moves_to_a_name_with_or_without_a_folder(tmp_path: Path, monkeypatch, target: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("source.txt").write_text("x")
-    folders.move("source.txt", target)
-    assert Path(target).read_text() == "x"
-    assert not Path("source.txt").exists()
-
-
 def test_a_file_that_another_process_is_writing_may_vanish_while_a_folder_is_flushed(tmp_path: Path) -> None:
     (tmp_path / f".schema.yaml.{'0' * 32}.tmp").symlink_to("vanished")
     folders.flush(str(tmp_path))
@@ -146,13 +117,6 @@ def test_globs_that_overlap(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     err = capsys.readouterr().err.splitlines()
     assert len(err) == 6
     assert err[-1] == "and 3 more"
-
-
-def test_links_that_lead_nowhere_are_as_many_as_places_they_lead_to(folder: Path) -> None:
-    for name in ("n1", "n2"):
-        Path(name).symlink_to("gone")
-    Path("n3").symlink_to("gone, too")
-    assert storage.expand(["n?"]) == ["n1", "n3"]
 
 
 def test_objects_of_a_bucket(bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,13 +203,6 @@ def test_nothing_is_swapped_if_another_file_changed(data_dir):
     with pytest.raises(Changed, match="guard"):
         folders.swap(path, b"2", first, unless=(guard, snapshot))
     assert storage.read_bytes(path) == b"1"
-
-
-@pytest.mark.parametrize("data_dir", ["gcs"], indirect=True)  # the cloud's client alone sends a put again
-def test_a_put_that_the_client_sends_again_is_no_change_of_somebody_elses(data_dir):
-    path = storage.join(data_dir, "x")
-    once = folders.swap(path, b"1", Snapshot(None))
-    assert folders.swap(path, b"1", Snapshot(None)) == once
 
 
 def test_the_next_put_removes_what_a_killed_process_left(tmp_path: Path):
