@@ -30,11 +30,13 @@ COUNTS, REJECTS, PARITY = "counts", "rejects", "parity"  # side outputs
 CountKey = tuple[str, str, str]
 READ, WRITTEN, COVERED, DESCRIBED, DIGESTED = "*read", "*written", "*covered", "*described", "*digested"
 UNKNOWN = "*unknown"  # ("", UNKNOWN, feature): predicted rows with a value of it that the model does not know
+# (place in a vector, stage, feature): the distinct numbers of sampled rows as written, and how many float32s they are
+NUMBERS_WRITTEN, NUMBERS_LEFT = "*numbers_written", "*numbers_left"
 BY_INPUT = frozenset({READ, WRITTEN, COVERED, DESCRIBED, DIGESTED})
 
 
 def rejects(stage: str) -> bool:
-    """Whether what is counted in a stage was rejected there, not only observed (`beam_jobs.transform.observed`)."""
+    """Whether what is counted in a stage was rejected there."""
     return not stage.startswith("*")
 
 

@@ -41,7 +41,6 @@ from beam_jobs.profiles import STATISTICS, merged
 from beam_jobs.records import examples
 from beam_jobs.records.encode import Encoded, EncodeExamples, encode
 from beam_jobs.records.existing import write_contents
-from beam_jobs.transform.observed import WatchedOutputs
 from beam_jobs.transform.rejects import Outputs
 from beam_jobs.transform.write_transform import write_transform
 from schemas import storage
@@ -124,7 +123,6 @@ def image_steps(
     encoded = rows.records | "Encode" >> beam.ParDo(
         EncodeExamples(
             Outputs(key.CLASS),
-            WatchedOutputs(frozenset({key.CLASS})),
             inputs=plan.inputs,
             staging=plan.staging,
             described=described_images() if plan.statistics else None,

@@ -30,7 +30,6 @@ from beam_jobs.core.workers import BatchCoder
 from beam_jobs.profiles import tagged
 from beam_jobs.records import examples
 from beam_jobs.records.examples import Records, Rows
-from beam_jobs.transform.observed import ConstantOutputs, WatchedOutputs, observe_stored
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
 from schemas.profile.columns import ProfiledColumn, raw_apart
@@ -80,21 +79,19 @@ def encode(features: pa.RecordBatch, places: np.ndarray | None = None) -> Record
 class EncodeExamples(beam.DoFn):
     """RecordBatch with the passthrough columns -> Encoded.
 
-    Side outputs: COUNTS has the written records by file and split, and observations on the train rows (see
-    `beam_jobs.transform.observed`) and on values that `known_ids` lacks (see `beam_jobs.transform.vocabularies`);
+    Side outputs: COUNTS has the written records by file and split, and the values that `known_ids` lacks (see
+    `beam_jobs.transform.vocabularies`);
     REJECTS has a RejectFile of rows whose transformed values are invalid (see `beam_jobs.transform.rejects`); PARITY
     has (place, tf.Example), where a threshold is given; STATISTICS has those of the bundle's written records, if
     `described` says of what; LEAKAGE what they leave behind, if `guarded` does.
     """
 
-    observed: ConstantOutputs  # in the current bundle
     profiles: Profiles  # of the units of the current bundle that are complete
     current: tuple[int, Profiles]  # the unit that the batches are of now, and its profiles
 
     def __init__(
         self,
         outputs: Outputs,
-        watched: WatchedOutputs,
         *,
         inputs: StagedInputs,
         staging: str,
@@ -106,7 +103,6 @@ class EncodeExamples(beam.DoFn):
         placed: bool = False,
     ) -> None:
         self.outputs = outputs
-        self.watched = watched
         self.inputs = inputs
         self.staging = staging
         self.parity_threshold = parity_threshold
@@ -117,13 +113,10 @@ class EncodeExamples(beam.DoFn):
         self.units = units  # where each unit of the input begins: the key of a file, and an offset
 
     def start_bundle(self) -> None:
-        self.observed = ConstantOutputs()
         self.profiles = Profiles(self.described, self.guarded)
         self.current = 0, Profiles(self.described, self.guarded)
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        for key, rows in self.observed.counts():
-            yield beam.pvalue.TaggedOutput(COUNTS, GlobalWindows.windowed_value((key, rows)))
         self.begin_unit(0)
         for tag, profile in tagged(self.profiles):
             yield beam.pvalue.TaggedOutput(tag, GlobalWindows.windowed_value(profile))
@@ -150,7 +143,6 @@ class EncodeExamples(beam.DoFn):
         splits = passthrough(batch, SPLIT).astype(np.int8)
         features = batch.select([name for name in batch.schema.names if name not in PASSTHROUGH])
         records = encode(features, np.stack([files, offsets], axis=1).astype(np.int64) if self.placed else None)
-        observe_stored(features, splits, self.watched, self.observed)
         if unit != self.current[0]:
             self.begin_unit(unit)
         self.current[1].add(raw, splits, files, offsets)

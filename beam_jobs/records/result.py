@@ -73,7 +73,7 @@ class Result:
 
     @functools.cached_property
     def observed(self) -> dict[CountKey, int]:
-        """The counts that belong to no input (see `beam_jobs.transform.observed`)."""
+        """The counts that belong to no input (such as NUMBERS_LEFT)."""
         return {key: n for file in self.count_files if file.part == OBSERVED for key, n in file.read()}
 
     @functools.cached_property

@@ -20,7 +20,6 @@ from beam_jobs.rows.groups import unit_starts
 from beam_jobs.rows.ranges import GivenRanges, Ranges
 from beam_jobs.rows.read import CollectProfiles, ReadForAnalysis, ReadForTransform, arrow_schema
 from beam_jobs.transform.numeric import tensor_config
-from beam_jobs.transform.observed import WatchedOutputs, watched_outputs
 from beam_jobs.transform.preprocessing import ByName
 from beam_jobs.transform.rejects import Outputs
 from beam_jobs.transform.write_transform import write_transform
@@ -138,7 +137,6 @@ def _transform_rows(
         >> beam.ParDo(
             EncodeExamples(
                 row_outputs(schema, plan),
-                watched_outputs(schema) if plan.derived else WatchedOutputs(None),
                 inputs=plan.inputs,
                 staging=plan.staging,
                 parity_threshold=plan.parity_threshold,

@@ -19,6 +19,8 @@ from beam_jobs.core import parity, progress, workers
 from beam_jobs.core.accounting import (
     COUNTS,
     COVERED,
+    NUMBERS_LEFT,
+    NUMBERS_WRITTEN,
     PARITY,
     PASSTHROUGH,
     RejectFile,
@@ -35,7 +37,6 @@ from beam_jobs.profiles import findings_of
 from beam_jobs.rows.cache import cache_path, claimed, read_cache, write_through
 from beam_jobs.rows.children import SharedWork
 from beam_jobs.rows.groups import Group, InGroup, decode, joined, range_bytes
-from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN
 from schemas import storage
 from schemas.concurrency import prefetch
 from schemas.profile.columns import RAW

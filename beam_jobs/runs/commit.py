@@ -201,8 +201,6 @@ def commit(work: Records, run: NewRun, inputs: StagedInputs, result: Result) -> 
     written = data_warnings.WrittenRun(
         schema=schema,
         result=result,
-        derived=schema if isinstance(schema, Schema) and work.own_function is None else None,
-        classes=source.classes,
         rows={split: manifest.splits[split].rows for split in manifest.splits},
         inputs=read_inputs(run.output, manifest),
         statistics=statistics,

@@ -5,20 +5,19 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_jobs.core.accounting import WRITTEN
+from beam_jobs.core.accounting import NUMBERS_LEFT, NUMBERS_WRITTEN
 from beam_jobs.records.result import Result
 from beam_jobs.runs.drift import TRAIN_SPLIT, Compared
-from beam_jobs.transform.observed import NUMBERS_LEFT, NUMBERS_WRITTEN, SAME, UNKNOWN
 from beam_jobs.transform.vocabularies import LOOKED_UP, UNSEEN
 from schemas.dataset.manifest import DataWarning, InputPart
+from schemas.display import readable
 from schemas.errors import counted, few
 from schemas.profile import leakage_findings, spellings
 from schemas.profile.statistics import Statistics
-from schemas.spec import images as keys
+from schemas.profile.summary import Summary
 from schemas.spec.features import Category, CategoryLabel, Item, NumericLabel, Text, Weight
 from schemas.spec.loader import AnySchema
 from schemas.spec.split_hash import uneven_splits
@@ -37,8 +36,6 @@ class WrittenRun:
     Attributes:
       schema: of the records.
       result: of the run's pipeline.
-      derived: the schema that the transform follows; None of images and of a preprocessing_fn of one's own.
-      classes: of an image dataset.
       rows: of each split.
       inputs: what was read.
       statistics: of the written records; None: they were not collected.
@@ -49,14 +46,17 @@ class WrittenRun:
 
     schema: AnySchema
     result: Result
-    derived: Schema | None
-    classes: Sequence[str]
     rows: Mapping[str, int]
     inputs: Iterable[InputPart]
     statistics: Statistics | None
     described: Mapping[str, Any] | None
     leakage: Mapping[str, Any] | None
     compared: Compared
+
+    @property
+    def summaries(self) -> Mapping[tuple[str, str], Summary]:
+        """The summary of each raw column, by split and name."""
+        return {} if self.statistics is None else self.statistics.summaries
 
     @property
     def features(self) -> Sequence[Mapping[str, Any]]:
@@ -89,72 +89,54 @@ def _leakage(written: WrittenRun) -> Iterator[DataWarning]:
 
 Places = Mapping[int, str]  # index among a feature's columns -> value
 
+_COMPLETE = "Check that the input is complete"
+
 
 def _constant(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of columns that are missing, or the same, in every row of the train split."""
-    result, items = written.result, {} if written.derived is None else {i.name: i for i in written.derived.items}
-    train = {column["name"]: column["splits"].get(TRAIN_SPLIT, {}) for column in written.features}
-    varying = {name for name, described in train.items() if described.get("distinct", 1) > 1}
-    rows = result.total(WRITTEN, reason="train")
-    missing, same = _absent(written.features), _everywhere(result, SAME, rows)
-    unknown = _everywhere(result, UNKNOWN, rows)
-    for name in sorted(missing.keys() | same.keys() | unknown.keys()):
-        item = items.get(name)
-        if name in missing:
-            message = (
-                f"{_columns(item, missing[name])} missing in every row of the train split, so a model learns nothing "
-                "from it. Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
-            )
-            yield _warning(name, "missing", message)
-        places = {place: value for place, value in same.get(name, {}).items() if place not in missing.get(name, {})}
-        if name in unknown and item is not None:
-            if name not in missing:
-                message = (
-                    f"none of its `values` ({few(item.listed or ())}) occurs in the train split, so that all rows "
-                    f"share the ids of unknown values. Compare their spelling with that in the column "
-                    f"{item.refs[0]!r}."
-                )
-                yield _warning(name, "values_never_occur", message)
-        elif isinstance(item, CategoryLabel) or (item is None and written.classes and name == keys.CLASS):
-            values = (written.classes if item is None else item.values) or ()
-            which = f", {values[int(places[0])]!r}" if values else ""
-            message = f"the train split holds one class{which}, so a model has nothing to learn. {_COMPLETE}."
-            yield _warning(name, "one_class", message)
-        elif places and (item is None or item.by_column or len(places) == item.stored_length):
-            varies = item is not None and (
-                name in varying or any(f"{name}[{item.refs[place]}]" in varying for place in places)
-            )
-            yield _warning(name, "constant", _same(item, places, made_by=_settings(item) if varies and item else ""))
+    items = {item.name: item for item in written.schema.items} if isinstance(written.schema, Schema) else {}
+    missing: dict[str, dict[int, str]] = {}
+    same: dict[str, dict[int, str]] = {}
+    columns: collections.Counter[str] = collections.Counter()
+    for column in written.features:
+        feature, train = column["feature"], column["splits"].get(TRAIN_SPLIT, {"count": 0, "missing": 0})
+        item, place = items.get(feature), columns[feature]
+        columns[feature] += 1
+        if column["role"] == "key" or column["kind"] == "image" or train["count"] + train["missing"] < 2:
+            continue
+        pooled = item is not None and item.by_column and column["name"] == feature  # columns described as one
+        places = range(item.width) if item is not None and pooled else (place,)
+        if not train["count"]:
+            missing.setdefault(feature, {}).update(dict.fromkeys(places, ""))
+        elif train["distinct"] == 1 and train["distinct_exact"] and not train["missing"]:
+            value = train["top_values"][0]["value"]
+            if column["role"] == "label" and column["type"] == "string":
+                message = f"the train split holds one class, {value!r}, so a model has nothing to learn. {_COMPLETE}."
+                yield _warning(column["name"], "one_class", message)
+            else:
+                text = readable(value) if column["type"] == "number" else repr(value)
+                same.setdefault(feature, {}).update(dict.fromkeys(places, text))
+    for name, places in missing.items():
+        message = (
+            f"{_columns(items.get(name), places)} missing in every row of the train split, so a model learns nothing "
+            "from it. Compare `csv: {missing: ...}` with the input, or declare it `kind: ignore`."
+        )
+        yield _warning(name, "missing", message)
+    for name, places in same.items():
+        yield _warning(name, "constant", _same(items.get(name), places))
 
 
-_COMPLETE = "Check that the input is complete"
-_HARMLESS = "This is harmless if it is expected"
-
-
-def _same(item: Item | None, places: Places, *, made_by: str) -> str:
-    """What is said of columns that are the same in every row. `made_by`: the setting that makes them so."""
-    value = f" (stored as {places[0]})" if list(places) == [0] else ""
-    after = f" after {made_by}, although the values in the files differ" if made_by else ""
-    effect, advice = "a model learns nothing from it", _HARMLESS
-    if made_by:
-        advice = "Choose another transform"
-    elif isinstance(item, Weight):
-        effect = "that all rows count alike, as without it"
+def _same(item: Item | None, places: Places) -> str:
+    """What is said of columns that are the same in every row."""
+    value = f" ({next(iter(places.values()))})" if len(places) == 1 else ""
+    effect, advice = "a model learns nothing from it", "This is harmless if it is expected"
+    if isinstance(item, Weight):
+        effect = "all rows count alike, as without it"
     elif isinstance(item, NumericLabel):
         effect, advice = "a model has nothing to learn", _COMPLETE
     elif item is not None and not _is_part(item, places):
         advice = f"{_COMPLETE}, or declare it `kind: ignore`"
-    return f"{_columns(item, places)} the same in every row of the train split{value}{after}, so {effect}. {advice}."
-
-
-_NOT_SETTINGS = frozenset({"name", "column", "columns", "kind", "missing", "indicator", "drift"})
-
-
-def _settings(item: Item) -> str:
-    """What the schema says of a feature's transform, or its kind."""
-    settings = item.model_dump(mode="json", include=item.model_fields_set - _NOT_SETTINGS)
-    declared = ", ".join(f"{key}: {json.dumps(value)}".replace('"', "") for key, value in settings.items())
-    return f"`{declared}`" if declared else f"`kind: {getattr(item, 'kind', '')}`"
+    return f"{_columns(item, places)} the same in every row of the train split{value}, so {effect}. {advice}."
 
 
 def _columns(item: Item | None, places: Places) -> str:
@@ -162,8 +144,6 @@ def _columns(item: Item | None, places: Places) -> str:
     if item is not None and _is_part(item, places):
         names = few([item.refs[place] for place in sorted(places)])
         return f"{len(places):,} of {item.width:,} columns ({names}) {'is' if len(places) == 1 else 'are'}"
-    if item is None and len(places) > 1:
-        return f"the values at {few(sorted(places))} are"
     return "it is" if item is None else item.columns_are
 
 
@@ -172,26 +152,20 @@ def _is_part(item: Item, places: Places) -> bool:
     return item.by_column and len(places) < item.width
 
 
-def _absent(features: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, str]]:
-    """By feature, the places of the raw columns without any value in the train split; none if that has one row."""
-    places: collections.Counter[str] = collections.Counter()
-    absent: dict[str, dict[int, str]] = {}
-    for column in features:
-        train = column["splits"].get(TRAIN_SPLIT, {"count": 0, "missing": 0})
-        if column["role"] == "feature" and column["kind"] != "image" and not train["count"] and train["missing"] > 1:
-            absent.setdefault(column["feature"], {})[places[column["feature"]]] = ""
-        places[column["feature"]] += 1
-    return absent
-
-
-def _everywhere(result: Result, stage: str, rows: int) -> dict[str, dict[int, str]]:
-    """By feature, the places that a stage counted in all rows, with their values; none if there is a single row."""
-    by_feature: dict[str, dict[int, str]] = {}
-    for (what, at, name), count in result.observed.items():
-        if at == stage and count == rows > 1:
-            place, _, value = what.partition(" ")
-            by_feature.setdefault(name, {})[int(place)] = value
-    return by_feature
+def _values_never_occur(written: WrittenRun) -> Iterator[DataWarning]:
+    """Warns of categories none of whose `values` occurs in the train split."""
+    for item in written.categories:
+        summary = written.summaries.get((TRAIN_SPLIT, item.name))
+        values = item.values or ()
+        if summary is None or not values or not summary.count or not summary.known:
+            continue
+        filled = isinstance(item, Category) and item.missing in values and summary.missing
+        if not filled and not summary.counts().keys() & {value.strip().encode() for value in values}:
+            message = (
+                f"none of its `values` ({few(values)}) occurs in the train split, so that all rows share the ids of "
+                f"unknown values. Compare their spelling with that in the column {item.refs[0]!r}."
+            )
+            yield _warning(item.name, "values_never_occur", message)
 
 
 def _column(item: Item, place: int) -> str:
@@ -241,10 +215,9 @@ ALIASES = "or map one to the other with `aliases` of the label"
 
 def _spellings(written: WrittenRun) -> Iterator[DataWarning]:
     """Warns of categories and labels with values that differ in spelling only, from each other or from listed ones."""
-    summaries = {} if written.statistics is None else written.statistics.summaries
-    for item in written.categories if summaries else ():
+    for item in written.categories if written.summaries else ():
         counts = collections.Counter({value.strip().encode(): 0 for value in item.values or ()})
-        for (_, name), summary in summaries.items():
+        for (_, name), summary in written.summaries.items():
             if name == item.name and not summary.numeric:
                 counts.update(summary.counts())
         if (described := spellings.described(counts)) is not None:
@@ -332,6 +305,7 @@ CHECKS: tuple[Check, ...] = (
     _merged_numbers,
     _leakage,
     _constant,
+    _values_never_occur,
     _uneven_splits,
     _one_class_elsewhere,
     _spellings,

@@ -2,7 +2,6 @@
 
 __all__ = [
     "numeric",
-    "observed",
     "preprocessing",
     "rejects",
     "vocabularies",
