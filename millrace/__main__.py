@@ -1,4 +1,4 @@
-"""The start of the `millrace` command, also as `python -m millrace`."""
+"""Starts the command `millrace`, also as `python -m millrace`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The `millrace` command: it finds the sub-command and hands the rest to that one's own `main`.
+"""The command `millrace`: finds the sub-command, and calls its `main` with the other arguments.
 
 Nothing but the sub-command that was asked for is imported, so that `millrace --help` answers at once.
 """
@@ -73,7 +73,7 @@ Ctrl-C, 143 after SIGTERM.
 
 
 def version() -> str:
-    """The installed version; '0+unknown' in a checkout that is not installed."""
+    """Returns the installed version; '0+unknown' in a checkout that is not installed."""
     from schemas import source_distribution
 
     installed = source_distribution.version()
@@ -81,7 +81,7 @@ def version() -> str:
 
 
 def app(prog: str = "millrace", *, with_flags: bool = False) -> App:
-    """The command line for Cyclopts; `with_flags`: with those of every sub-command, which imports all of them."""
+    """Returns the command line for Cyclopts; `with_flags`: with those of all sub-commands, which imports them all."""
     import cyclopts
 
     from schemas.arguments import new_app

@@ -1,4 +1,4 @@
-"""`millrace completion SHELL`: a script that completes commands, options and file names, made by Cyclopts.
+"""`millrace completion SHELL`: prints a script that completes commands, options and file names, made by Cyclopts.
 
 The script is static: pressing Tab starts no Python.
 """

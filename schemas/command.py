@@ -178,7 +178,7 @@ class Commands:
 
 @contextlib.contextmanager
 def when_interrupted(what: str = "") -> Iterator[None]:
-    """In the `with` block, Ctrl-C or SIGTERM ends the command with what happened to its work: `interrupted; WHAT`.
+    """Ends the command on Ctrl-C or SIGTERM in the block with what happened to its work: `interrupted; WHAT`.
 
     Raises:
       Interrupted: it came.

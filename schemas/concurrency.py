@@ -1,7 +1,4 @@
-"""How many cores and how much memory there are, and work in threads.
-
-One item ahead, many in order, no more bytes than a budget.
-"""
+"""Tells how many cores and how much memory there are, and divides work among threads within such limits."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ B = TypeVar("B")
 
 
 def usable_cores(*, system: str = "/") -> int:
-    """How many cores this process may use: those of its affinity, or fewer where a control group limits its CPU time.
+    """Returns how many cores this process may use: by its affinity, and by the CPU time of its control groups.
 
     Args:
       system: the folder in which `proc` and `sys` are.
@@ -36,7 +33,7 @@ def usable_cores(*, system: str = "/") -> int:
 
 
 def available_memory(*, system: str = "/") -> int:
-    """Bytes that processes may still take, of this machine and of the control groups that this process is in.
+    """Returns bytes that processes may still take, of this machine and of the control groups that this process is in.
 
     Where the system does not tell, as macOS, there is no limit.
 
@@ -60,12 +57,12 @@ SAMPLED, SAMPLE_BYTES = 200_000, 12  # rows from which LightGBM finds the bins, 
 
 
 def boosting_bytes(rows: int, columns: int, *, trees: int) -> int:
-    """About how many bytes growing boosted trees on a table takes; `trees`: those of a round."""
+    """Returns about how many bytes growing boosted trees on a table takes; `trees`: those of a round."""
     return rows * (CELL_BYTES * columns + ROW_BYTES * trees) + min(rows, SAMPLED) * columns * SAMPLE_BYTES
 
 
 def trees_a_round(classes: int | None) -> int:
-    """How many trees a round of boosting grows; None: the label is a number."""
+    """Returns how many trees a round of boosting grows; None: the label is a number."""
     return 1 if classes is None or classes <= 2 else classes
 
 

@@ -1,4 +1,4 @@
-"""What commands show: how far they are, in a line that is updated, lines that stay, and tables of aligned columns."""
+"""Shows progress in a line that is updated, lines that stay, and tables of aligned columns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Display:
 
 
 def rate_limited(display: Display) -> Callable[[str], None]:
-    """A function that updates a display: always on a terminal, elsewhere with figures every `LOG_SECS`, others once."""
+    """Returns a function that updates a display; in a log, with figures every `LOG_SECS`, without them once."""
     last, messages = -LOG_SECS, set[str]()
 
     def update(text: str) -> None:
@@ -95,7 +95,7 @@ class ReadingDisplay(Display):
 
 
 def readable(value: float, digits: int = 6) -> str:
-    """A number in so many digits; a large one in whole units instead of with an exponent.
+    """Returns a number in so many digits; a large one in whole units instead of with an exponent.
 
     >>> readable(0.123456789), readable(1961.25), readable(1343276.0)
     ('0.123457', '1961.25', '1,343,276')
@@ -106,7 +106,7 @@ def readable(value: float, digits: int = 6) -> str:
 def table(
     header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, left: int = 1, last_left: bool = False
 ) -> Iterator[str]:
-    """The lines of a table.
+    """Returns the lines of a table.
 
     Args:
       header: a name for each column.

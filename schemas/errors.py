@@ -1,4 +1,4 @@
-"""Errors of two kinds: invalid usage (exit code 2), and failures (exit code 1)."""
+"""The errors that end a command: invalid usage (exit code 2) and failures (1); and words for messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NOT_TEXT = re.compile("[\ud800-\udfff]")
 
 
 def readable(text: str) -> str:
-    """A text that can be printed: bytes of a file's name that are not UTF-8 are shown as `\\xe9`."""
+    """Returns a text that can be printed: bytes of a file's name that are not UTF-8 are shown as `\\xe9`."""
     return _NOT_TEXT.sub(_escape, text)
 
 
@@ -20,7 +20,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def did_you_mean(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """`; did you mean CANDIDATE?` of a word that is nearly one of the candidates; else nothing.
+    """Returns `; did you mean CANDIDATE?` for a word that is nearly one of the candidates; else nothing.
 
     Args:
       word: what was given.
@@ -32,7 +32,7 @@ def did_you_mean(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -
 
 
 def few(values: Sequence[object], most: int = 5, separator: str = ", ") -> str:
-    """The first of some values, and how many more there are: `a, b and 3 more`.
+    """Returns the first of some values, and how many more there are: `a, b and 3 more`.
 
     Args:
       values: all of them.
@@ -44,7 +44,7 @@ def few(values: Sequence[object], most: int = 5, separator: str = ", ") -> str:
 
 
 def counted(count: float, what: str, form: str = ",") -> str:
-    """A count with its noun: `1 record`, `2,000 records`.
+    """Returns a count with its noun: `1 record`, `2,000 records`.
 
     Args:
       count: how many there are.

@@ -64,7 +64,7 @@ def _received() -> list[type[KeyboardInterrupt]]:
 
 
 def is_interrupted() -> bool:
-    """Whether a signal was received in the block of `interruptible`, for threads that the block waits for."""
+    """Returns whether a signal was received in the block of `interruptible`, for threads that the block waits for."""
     return bool(_received())
 
 
@@ -81,7 +81,7 @@ def handled() -> None:
 
 @contextlib.contextmanager
 def interruptible(*, sigterm: bool = False) -> Iterator[None]:
-    """In the block, `check` raises an interrupt that was dropped, and an error after a signal is an interrupt.
+    """Lets `check` raise what was dropped in the block, and makes an error after a signal an interrupt.
 
     C code may turn the exception into another one, such as a SystemError: if any error leaves the block after a signal,
     the signal's exception is raised from it. What nothing has raised when a block within another one ends is the outer
@@ -113,7 +113,7 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Signals in the block, a few seconds' work that must not be left half done, take effect at its end.
+    """Defers signals in the block, a few seconds' work that must not be left half done, until its end.
 
     They are Ctrl-C and SIGTERM, where they have a handler of Python.
     """

@@ -71,7 +71,7 @@ def quick_import(*names: str) -> None:
 
 @contextlib.contextmanager
 def starting_tensorflow(*, verbose: bool = False, own_process: bool = True) -> Iterator[None]:
-    """TensorFlow is imported, and set up, in the block; its devices are found at the block's end.
+    """Starts TensorFlow, which is imported and set up in the block; its devices are found at the block's end.
 
     Of what is written to standard error meanwhile, the lines of TensorFlow's log are left out. If the machine has a GPU
     that TensorFlow does not find, a note says so. Does nothing where TensorFlow was imported before.
@@ -102,14 +102,14 @@ def starting_tensorflow(*, verbose: bool = False, own_process: bool = True) -> I
 
 
 def tensorflow() -> Any:
-    """TensorFlow, for what needs it now and then; started as above."""
+    """Starts TensorFlow and returns it, for what needs it now and then."""
     with starting_tensorflow():
         return importlib.import_module("tensorflow")
 
 
 @contextlib.contextmanager
 def without_log() -> Iterator[None]:
-    """What is written to standard error in the block is printed without TensorFlow's log, even before an abort.
+    """Prints what is written to standard error in the block without TensorFlow's log, even before an abort.
 
     Where standard error is closed, or no other process can be started, all of it is printed.
     """

@@ -1,4 +1,4 @@
-"""Options of commands, as fields of a dataclass.
+"""Declares options of commands as fields of a dataclass.
 
 An option is declared once, as a field: its type, default, help, group, choices and check. The flag, `--help`, the
 keyword of the Python API and what is recorded follow from it. `schemas.arguments` parses command lines.

@@ -1,4 +1,4 @@
-"""The temporary files of a process: in a folder of its own, which the next command removes if the process was killed.
+"""Puts a process's temporary files in a folder of its own, which the next command removes if the process was killed.
 
 Libraries leave files in the system's temporary folder: TensorFlow the code that it generates and a copy of each file
 that it writes to a bucket, Beam a folder for each pipeline. So commands, and calls from Python, have TMPDIR name a
@@ -28,7 +28,7 @@ _LAST = -200  # among the finalizers of multiprocessing, which removes a folder 
 
 @contextlib.contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """In the block, temporary files are in this process's own folder, which stays until the process ends.
+    """Has temporary files made in this process's own folder in the block. It stays until the process ends.
 
     It is the folder of the process that started this one, if that has one. Where none can be made, temporary files are
     where the system has them.

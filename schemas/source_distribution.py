@@ -1,4 +1,4 @@
-"""This package as a distribution: for other machines one that pins what this environment has.
+"""Makes a source distribution of this package for other machines, with the versions that this environment has.
 
 It is made of the modules that run here, in memory, so that nothing is left in a checkout and none is needed. Other
 machines then run what this one runs: the same code, with the same version of every dependency.
@@ -44,7 +44,7 @@ include = [{packages}]
 
 
 def source_distribution() -> bytes:
-    """The archive; the same code in the same environment gives the same bytes."""
+    """Returns the archive; the same code in the same environment gives the same bytes."""
     root = archive_name().removesuffix(".tar.gz")
     pyproject = _PYPROJECT.format(
         name=NAME,
@@ -72,7 +72,7 @@ def source_distribution() -> bytes:
 
 
 def pins() -> list[str]:
-    """Exact versions of all that this package needs here, directly or not, `name==version`, sorted."""
+    """Returns exact versions of all that this package needs here, directly or not, `name==version`, sorted."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -99,7 +99,7 @@ def pins() -> list[str]:
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs what an extra needs, as a shell takes it."""
+    """Returns the command that installs what an extra needs, as a shell takes it."""
     try:
         required = importlib.metadata.requires(NAME) or []
     except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
@@ -109,7 +109,7 @@ def how_to_install(extra: str) -> str:
 
 
 def version() -> str:
-    """The version of this package; 0 where it is not installed."""
+    """Returns the version of this package; 0 where it is not installed."""
     try:
         return importlib.metadata.version(NAME)
     except importlib.metadata.PackageNotFoundError:
@@ -117,7 +117,7 @@ def version() -> str:
 
 
 def archive_name() -> str:
-    """The name of the archive's file."""
+    """Returns the name of the archive's file."""
     return f"{NAME.replace('-', '_')}-{version()}.tar.gz"
 
 
@@ -140,7 +140,7 @@ def _modules() -> Iterator[tuple[str, str]]:
 
 
 def folder_of(package: str) -> str:
-    """The folder of a package's modules.
+    """Returns the folder of a package's modules.
 
     Raises:
       UsageError: it was not found.

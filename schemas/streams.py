@@ -1,4 +1,4 @@
-"""The standard streams of a command: usable whatever its caller has made of them, such as a pipe that nobody reads."""
+"""Makes the standard streams of a command usable, whatever its caller has made of them: closed, full, a broken pipe."""
 
 from __future__ import annotations
 

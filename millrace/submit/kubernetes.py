@@ -24,7 +24,7 @@ _VOLUME = re.compile(r"[a-z0-9.-]+=/[^:]*[^:/]")
 
 
 def manifests(options: KubernetesOptions, command: Sequence[str]) -> list[dict[str, Any]]:
-    """The documents to apply: a Service, and a Job for each role.
+    """Returns the documents to apply: a Service, and a Job for each role.
 
     Args:
       options: what the pods are given, and what starts them.

@@ -1,4 +1,4 @@
-"""`millrace submit local`: the processes of a training on this machine, and their output line by line."""
+"""`millrace submit local`: runs the processes of a training on this machine, and prints their lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is submitted: a training's arguments, read by the trainer's own parser, and its processes by role."""
+"""Reads the training that is submitted: its arguments, by the trainer's own parser, and its processes by role."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SubmittedTraining:
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """The command's own arguments, and those after the first `--`; None where there is none."""
+    """Returns the command's own arguments, and those after the first `--`; None where there is none."""
     if "--" not in argv:
         return list(argv), None
     at = list(argv).index("--")
@@ -102,7 +102,7 @@ def read_training(
 
 
 def pairs(values: Sequence[str], flag: str) -> dict[str, str]:
-    """`KEY=VALUE` arguments as a dictionary.
+    """Reads `KEY=VALUE` arguments as a dictionary.
 
     Raises:
       UsageError: no `=`, no key, or a key twice.
@@ -122,7 +122,7 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")  # room for -evaluator-0 
 
 
 def job_name(name: str | None) -> str:
-    """The job's name, or one made of the time and four random hex digits.
+    """Returns the job's name, or one made of the time and four random hex digits.
 
     Raises:
       UsageError: hosts and objects cannot be called so.

@@ -57,7 +57,7 @@ def submit(options: VertexOptions, arguments: Sequence[str] | None, prog: str) -
 
 
 def custom_job(options: VertexOptions, command: Sequence[str]) -> dict[str, Any]:
-    """The job as fields of `google.cloud.aiplatform_v1.CustomJob`.
+    """Returns the job as fields of `google.cloud.aiplatform_v1.CustomJob`.
 
     Args:
       options: what the job is given.

@@ -96,7 +96,7 @@ class _Flags(SearchOptions, TrainOptions):
 
 
 def app(prog: str = PROG) -> App:
-    """The command for Cyclopts."""
+    """Returns the command for Cyclopts."""
     from schemas.arguments import add_flags, new_app
 
     result = new_app(

@@ -1,4 +1,4 @@
-"""What trials have imported when they begin: importing this, in the process that they are forked from, imports it all.
+"""Imports what every trial needs, in the process from which trials are forked.
 
 Libraries print some lines while they are imported, which belong to no trial. Nothing runs here: TensorFlow starts its
 threads, and looks for devices, when a trial first asks it for something.

@@ -1,4 +1,4 @@
-"""The epochs of a training, each in an order that follows from the seed and from its number alone; the shuffle in them.
+"""Orders and shuffles the epochs of a training, each by the seed and its number alone.
 
 So reading can begin at any place as if it had read everything before, without doing so: see `Position`.
 
@@ -39,7 +39,7 @@ def epochs(
     num_epochs: int | None,
     start: Position,
 ) -> tf.data.Dataset:
-    """One epoch after the other.
+    """Reads one epoch after the other.
 
     Args:
       read: an epoch, of its seed, int64 `[2]`, without as many of its first records as it is told, int64 `[]`.
@@ -58,12 +58,12 @@ def epochs(
 
 
 def stream(seed: tf.Tensor, drawn: int, index: tf.Tensor | int = 0) -> tf.Tensor:
-    """The seed, int64 `[2]`, of one of the things that are drawn in an epoch."""
+    """Returns the seed, int64 `[2]`, of one of the things that are drawn in an epoch."""
     return tf.random.fold_in(tf.random.fold_in(seed, drawn), index)
 
 
 def number(seed: tf.Tensor) -> tf.Tensor:
-    """A random number of all 63 bits, int64 `[]`, for ops that take no seed of two numbers."""
+    """Returns a random number of all 63 bits, int64 `[]`, for ops that take no seed of two numbers."""
     return tf.random.stateless_uniform([], seed, 0, tf.int64.max, tf.int64)
 
 
@@ -71,7 +71,7 @@ READ_BUFFER = 1 << 20  # bytes, each open shard
 
 
 def stored(paths: Sequence[str] | tf.Tensor, compression: str) -> tf.data.Dataset:
-    """The records of shards, one shard after the other: serialized, string `[]`.
+    """Reads the records of shards, one shard after the other: serialized, string `[]`.
 
     Args:
       paths: the shards, or one of them.
@@ -83,7 +83,7 @@ def stored(paths: Sequence[str] | tf.Tensor, compression: str) -> tf.data.Datase
 
 
 def shuffle(records: tf.data.Dataset, size: int, seed: tf.Tensor) -> tf.data.Dataset:
-    """Serialized records, string `[]`, in an order of the seed alone: through a buffer of `size` of them."""
+    """Shuffles serialized records, string `[]`, by the seed alone, through a buffer of `size` of them."""
     # Dataset.shuffle mixes in the seed of the whole program, and fails for a tensor as its own where that one is 0.
     first, second = tf.unstack(tf.random.stateless_uniform([2], seed, 1, tf.int64.max, tf.int64))
     shuffled = tf.raw_ops.ShuffleDataset(
@@ -107,7 +107,7 @@ def side_by_side(
     seed: tf.Tensor,
     block_length: int,
 ) -> tf.data.Dataset:
-    """One worker's part of a split, once through: its shards, opened in the order of a seed, and read in turns.
+    """Reads one worker's part of a split once: its shards, opened in the order of a seed, and read in turns.
 
     A worker takes whole shards where there are enough for all; else its share of the records of every shard. Between
     them the workers read every record once.
@@ -144,7 +144,7 @@ def side_by_side(
 
 
 def part_rows(dataset: OpenDataset, split: str, *, num_workers: int, worker: int) -> int:
-    """How many records one worker's part of a split has; see `side_by_side`."""
+    """Returns how many records one worker's part of a split has; see `side_by_side`."""
     rows = [shard.rows for shard in dataset.manifest.splits[split].shards]
     if len(rows) >= num_workers:
         return sum(rows[worker::num_workers])
@@ -152,12 +152,12 @@ def part_rows(dataset: OpenDataset, split: str, *, num_workers: int, worker: int
 
 
 def is_remote(shards: Sequence[str]) -> bool:
-    """Whether reading waits for a server."""
+    """Returns whether reading waits for a server."""
     return not all(map(storage.is_local, shards))
 
 
 def with_threads(batches: tf.data.Dataset, shards: Sequence[str], cycle_length: int) -> tf.data.Dataset:
-    """With threads of its own for shards on a server: one for each open shard, which waits for an answer, and core."""
+    """Gives a dataset threads of its own for shards on a server: one for each open shard, which waits, and core."""
     if not is_remote(shards):
         return batches
     own = tf.data.Options()
@@ -168,8 +168,8 @@ def with_threads(batches: tf.data.Dataset, shards: Sequence[str], cycle_length: 
 GATHERED = 4096  # examples at once; smaller batches are cut from them
 
 
-def kept(whole: tf.data.Dataset, *, num_epochs: int | None, seed: int | None, start: Position) -> tf.data.Dataset:
-    """All examples as one window, again and again.
+def repeated(whole: tf.data.Dataset, *, num_epochs: int | None, seed: int | None, start: Position) -> tf.data.Dataset:
+    """Repeats all examples as one window.
 
     Args:
       whole: one element, all examples.
@@ -194,7 +194,7 @@ def windows(
     seed: int | None,
     start: Position,
 ) -> tf.data.Dataset:
-    """The examples of each epoch in windows.
+    """Gathers the examples of each epoch in windows.
 
     Args:
       blocks: the examples of an epoch, as above, in an order of its seed.
@@ -222,7 +222,7 @@ def windows(
 def shuffled_batches(
     windows: tf.data.Dataset, *, batch_size: int, drop_remainder: bool, deterministic: bool
 ) -> tf.data.Dataset:
-    """Each window's examples in an order of their own, in batches.
+    """Batches each window's examples in an order of their own.
 
     Args:
       windows: as above, of any structure of dense tensors, `[n, ...]` each.
@@ -251,7 +251,7 @@ def shuffled_batches(
 
 
 def shuffled_places(windows: tf.data.Dataset) -> tf.data.Dataset:
-    """(the window, the place of an example in it) for one example after the other, each window's in a random order.
+    """Returns (the window, the place in it) of one example after the other, each window's in a random order.
 
     Args:
       windows: as above, of dense tensors of any structure; the last one is `[n]`. Elements share the window's memory.
@@ -268,7 +268,7 @@ def shuffled_places(windows: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def without_first(blocks: tf.data.Dataset, count: int) -> tf.data.Dataset:
-    """The same examples in blocks, without the first `count`."""
+    """Leaves out the first `count` of the examples in blocks."""
     if not count:
         return blocks
     sizes = [GATHERED] * (count // GATHERED) + [count % GATHERED] * (count % GATHERED > 0)

@@ -30,8 +30,8 @@ from schemas.spec.images import CLASS, ImageOptions
 from trainer.data.epochs import (
     GATHERED,
     epochs,
-    kept,
     part_rows,
+    repeated,
     shuffle,
     shuffled_batches,
     shuffled_places,
@@ -99,7 +99,7 @@ def input_fn(
 
 
 def stored_records(dataset: OpenDataset, split: str, mode: str, options: InputOptions) -> tf.data.Dataset:
-    """A split's serialized records, in the order and as often as the mode reads them.
+    """Reads a split's serialized records, in the order and as often as the mode reads them.
 
     Returns:
       A Dataset of string: batches of a CSV dataset's records, `[batch_size]`, the last one smaller unless it is
@@ -113,7 +113,7 @@ def stored_records(dataset: OpenDataset, split: str, mode: str, options: InputOp
 
 
 def untuned(rows: tf.data.Dataset) -> tf.data.Dataset:
-    """Read without tf.data's own timing of every stage: a record is so small that its timing costs as much again.
+    """Turns off tf.data's own timing of every stage: a record is so small that its timing costs as much again.
 
     A block is parsed by one thread, the one that has read it: more than one share what is in its cache.
     """
@@ -124,7 +124,7 @@ def untuned(rows: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def is_held(dataset: OpenDataset, split: str, options: InputOptions) -> bool:
-    """Whether training reads a split once and holds it in memory."""
+    """Returns whether training reads a split once and holds it in memory."""
     if not options.shuffle_buffer:
         return False
     if dataset.image_schema is not None:
@@ -138,7 +138,7 @@ def is_held(dataset: OpenDataset, split: str, options: InputOptions) -> bool:
 
 
 def decoded_bytes(dataset: OpenDataset, split: str, *, most: int) -> int:
-    """About the size of a split's decoded images in bytes; if it is over `most`, a number over it.
+    """Returns about the size of a split's decoded images in bytes; if it is over `most`, a number over it.
 
     Images are not opened if the encoded images alone take more.
     """
@@ -149,13 +149,13 @@ def decoded_bytes(dataset: OpenDataset, split: str, *, most: int) -> int:
 
 
 def image_bytes(dataset: OpenDataset, split: str) -> int:
-    """About the size of a decoded image, which follows from the first `MEASURED`."""
+    """Returns about the size of a decoded image, which follows from the first `MEASURED`."""
     images = [record["image"] for record in read_records(dataset, split, MEASURED)]
     return 3 * sum(image.height * image.width for image in images) // max(len(images), 1)
 
 
 def window_images(dataset: OpenDataset, split: str, rows: int, size: int) -> int:
-    """How many of `rows` images are decoded together to draw pairs: equal windows of at most `size` bytes."""
+    """Returns how many of `rows` images are decoded together to draw pairs: equal windows of at most `size` bytes."""
     most = max(2, size // max(image_bytes(dataset, split), 1))
     rows = max(rows, 1)
     return math.ceil(rows / math.ceil(rows / most))
@@ -164,7 +164,7 @@ def window_images(dataset: OpenDataset, split: str, rows: int, size: int) -> int
 def row_batches(
     dataset: OpenDataset, split: str, options: InputOptions, parse: Callable[[tf.Tensor], Any] | None = None
 ) -> tf.data.Dataset:
-    """Batches of one worker's part of a CSV split for training: what `parse` makes of records, or the records.
+    """Batches one worker's part of a CSV split for training: what `parse` makes of records, or the records.
 
     Args:
       parse: takes string `[n]` and gives dense tensors `[n, ...]`.
@@ -182,7 +182,7 @@ def row_batches(
     rows = dataset.rows(split)
     passes: dict[str, Any] = {"num_epochs": options.num_epochs, "seed": options.seed, "start": options.start}
     if is_held(dataset, split, options):
-        parts = kept(blocks(any_order).rebatch(rows), **passes)
+        parts = repeated(blocks(any_order).rebatch(rows), **passes)
     else:
         rows = math.ceil(rows / options.num_workers)
         parts = windows(blocks, rows=rows, window=window_rows(options), **passes)
@@ -196,7 +196,7 @@ def row_batches(
 
 
 def window_rows(options: InputOptions) -> int:
-    """Rows that are shuffled whole: what is as good as the shuffle buffer that was asked for, or better."""
+    """Returns rows that are shuffled whole: what is as good as the shuffle buffer that was asked for, or better."""
     return max(2 * options.shuffle_buffer, GATHERED)
 
 
@@ -208,7 +208,7 @@ def row_blocks(
     *,
     seed: tf.Tensor,
 ) -> tf.data.Dataset:
-    """The same once through, in blocks, and shuffled no more than by the order in which shards are opened.
+    """Reads one worker's part of a CSV split once, in blocks, in the order in which shards are opened.
 
     Args:
       parse: as above.
@@ -223,13 +223,13 @@ def row_blocks(
 
 
 def block_length(options: InputOptions, open_shards: int) -> int:
-    """The rows that training takes from one shard before the next one's turn: a window is of several such blocks."""
+    """Returns how many rows training takes from a shard before the next one's turn; a window has several blocks."""
     share = window_rows(options) // (4 * open_shards) if options.shuffle_buffer else 0
     return min(READ_TOGETHER, max(ROW_BLOCK, share))
 
 
 def parser(dataset: OpenDataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str, Any], tf.Tensor]]:
-    """A function that makes (features, label) of serialized records of a CSV dataset, string `[n]`."""
+    """Returns a function that makes (features, label) of serialized records of a CSV dataset, string `[n]`."""
     spec = stored_spec(dataset) if mode == ModeKeys.PREDICT else training_spec(dataset)
     label = dataset.schema.label.name
 
@@ -241,7 +241,7 @@ def parser(dataset: OpenDataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[
 
 
 def packing_parser(dataset: OpenDataset) -> tuple[Callable[[tf.Tensor], Any], Callable[..., Any]]:
-    """`parser` for training in two steps, between which rows are shuffled.
+    """Returns `parser` for training in two steps, between which rows are shuffled.
 
     Returns:
       What makes one tensor of all single numbers, since to shuffle 1,000 tensors is the work of 1,000; and what makes
@@ -268,7 +268,7 @@ def packing_parser(dataset: OpenDataset) -> tuple[Callable[[tf.Tensor], Any], Ca
 def images(
     dataset: OpenDataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions
 ) -> tf.data.Dataset:
-    """(features, label) of one image after the other; in training a split that fits is held in memory, decoded."""
+    """Returns (features, label) of one image after the other. Training holds a split that fits in memory, decoded."""
     crops = augment.augment_options(options.augmentation, stored_as.input_size)
     training = mode == ModeKeys.TRAIN
     seeds = image_seeds(dataset, split, options) if training else None
@@ -281,19 +281,19 @@ def images(
 
 
 def held_window(dataset: OpenDataset, split: str, stored_as: ImageOptions, options: InputOptions) -> tf.data.Dataset:
-    """One worker's part of a split, decoded once, again and again: (a `Window`, an order)."""
+    """Repeats one worker's part of a split, decoded once: (a `Window`, an order)."""
     rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     records = side_by_side(
         dataset, split, options, lambda shard, *_: shard, seed=tf.zeros([2], tf.int64), block_length=IMAGE_BLOCK
     )
     whole = decoded_windows(records, stored_as, max(rows, 1))
-    return kept(whole, num_epochs=options.num_epochs, seed=options.seed, start=options.start)
+    return repeated(whole, num_epochs=options.num_epochs, seed=options.seed, start=options.start)
 
 
 def pairs(
     dataset: OpenDataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions
 ) -> tf.data.Dataset:
-    """(features, label) of one pair of images after the other; see `trainer.data.pairs`."""
+    """Returns (features, label) of one pair of images after the other; see `trainer.data.pairs`."""
     training = mode == ModeKeys.TRAIN
     if not training:
         rows = evaluated_together(dataset, split)
@@ -319,12 +319,12 @@ def pairs(
 
 
 def evaluated_together(dataset: OpenDataset, split: str) -> int:
-    """How many images an evaluation draws pairs of: it depends on the dataset alone, so that the pairs do."""
+    """Returns how many images an evaluation draws pairs of: it depends on the dataset alone, so that the pairs do."""
     return window_images(dataset, split, dataset.rows(split), WINDOW_BYTES)
 
 
 def evaluation_pairs(dataset: OpenDataset, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs of an evaluation: the places of their records in the split, int64 `[n, 2]`; and 1 where they match."""
+    """Returns an evaluation's pairs: the places of their records in the split, int64 `[n, 2]`, and 1 if they match."""
     rows, spec = evaluated_together(dataset, split), {CLASS: tf.io.FixedLenFeature([], tf.int64)}
     records = stored(list(dataset.shards(split)), dataset.compression).batch(rows)
     labels = records.map(lambda serialized: tf.io.parse_example(serialized, spec)[CLASS])
@@ -334,31 +334,31 @@ def evaluation_pairs(dataset: OpenDataset, split: str) -> tuple[np.ndarray, np.n
 
 
 def image_seeds(dataset: OpenDataset, split: str, options: InputOptions) -> tf.data.Dataset:
-    """The seeds of the augmentations in TRAIN: of each image, or pair, of each epoch."""
+    """Returns the seeds of the augmentations in TRAIN: of each image, or pair, of each epoch."""
     rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     return augment.seeds(options.seed, begin=options.start.records(rows))
 
 
 def stored_spec(dataset: OpenDataset) -> dict[str, Any]:
-    """How a record of the shards is parsed."""
+    """Returns how a record of the shards is parsed."""
     if dataset.image_schema is not None:
         return record_spec(dataset.image_schema.images)
     return dict(tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec())
 
 
 def training_spec(dataset: OpenDataset) -> dict[str, Any]:
-    """The same of a CSV dataset, without the key."""
+    """Returns how a record of a CSV dataset's shards is parsed in training, without the key."""
     key = dataset.schema.key
     return {name: entry for name, entry in stored_spec(dataset).items() if key is None or name != key.name}
 
 
 def parsed_in_blocks(dataset: OpenDataset) -> bool:
-    """Whether training parses a CSV dataset's records before it shuffles them: where all features are dense."""
+    """Returns whether training parses a CSV dataset's records before it shuffles them: where all features are dense."""
     return all(isinstance(entry, tf.io.FixedLenFeature) for entry in training_spec(dataset).values())
 
 
 def shuffled(dataset: OpenDataset, split: str, options: InputOptions) -> tf.data.Dataset:
-    """One worker's part of an image split for training, in another order in each epoch: serialized records, `[]`."""
+    """Reads one worker's part of an image split in another order in each epoch: serialized records, `[]`."""
 
     def epoch(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
         return shuffled_once(dataset, split, options, seed).skip(before)
@@ -367,7 +367,7 @@ def shuffled(dataset: OpenDataset, split: str, options: InputOptions) -> tf.data
 
 
 def shuffled_once(dataset: OpenDataset, split: str, options: InputOptions, seed: tf.Tensor) -> tf.data.Dataset:
-    """One of its epochs. Records are handed on one by one: they are large, and cost more to copy into blocks."""
+    """Reads one epoch of `shuffled`, record by record: they are large, and cost more to copy into blocks."""
 
     def records_of(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
         size = math.ceil(options.shuffle_buffer / open_shards)

@@ -1,4 +1,4 @@
-"""The options of `input_fn`, as they follow from a dataset and the options of a training, and where reading begins."""
+"""Derives the options of `input_fn` from a dataset and the options of a training, and where reading begins."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Position:
     record: int = 0
 
     def records(self, rows: int) -> int:
-        """How many records were read before, in epochs of `rows`."""
+        """Returns how many records were read before, in epochs of `rows`."""
         return self.epoch * rows + self.record
 
     def after(self, records: int, *, rows: int) -> Position:
-        """The place that many records further on, in epochs of `rows`."""
+        """Returns the place that many records further on, in epochs of `rows`."""
         epochs, record = divmod(self.record + records, rows)
         return Position(self.epoch + epochs, record)
 
     def next_epoch(self) -> Position:
-        """The beginning of the next epoch; the place itself if an epoch begins there."""
+        """Returns the beginning of the next epoch; the place itself if an epoch begins there."""
         return Position(self.epoch + 1) if self.record else self
 
 
@@ -77,7 +77,7 @@ class InputOptions:
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
 
     def for_task(self, config: Any) -> InputOptions:
-        """The options for one task of a cluster, given its `RunConfig`: a worker reads its part of the split.
+        """Returns the options for one task of a cluster, given its `RunConfig`: a worker reads its part of the split.
 
         The options of the evaluator and of parameter servers do not change.
         """
@@ -94,7 +94,7 @@ memory_at_first = functools.cache(available_memory)  # what a training takes mus
 
 
 def image_cache_bytes() -> int:
-    """How many bytes of decoded images a training holds: at most a quarter of the memory that was available at first.
+    """Returns how many bytes of decoded images a training holds: a quarter of the memory available at first.
 
     They take twice as much while they are decoded, which leaves half to the training. The order of reading follows from
     this number, so it is halved until it fits: a training that resumes with a little more or less memory mostly finds
@@ -109,7 +109,7 @@ def image_cache_bytes() -> int:
 def input_options(
     dataset: OpenDataset, options: TrainingPlan, *, split: str, mode: str, replicas: int = 1
 ) -> InputOptions:
-    """How a split is read in a mode. Replicas share each batch of a training: what each gets is read as a batch."""
+    """Returns how a split is read in a mode. In training, each replica's share of a batch is read as a batch."""
     images = dataset.image_schema is not None
     batch_size = options.batch_size
     training = mode == tf_estimator.ModeKeys.TRAIN
@@ -129,7 +129,7 @@ def input_options(
 
 
 def shuffle_rows(dataset: OpenDataset, split: str, shuffle_buffer: int | None) -> int:
-    """The shuffle buffer: as asked, or 50,000 records, fewer where they are large or the split is small."""
+    """Returns the shuffle buffer: as asked, or 50,000 records, fewer where they are large or the split is small."""
     if shuffle_buffer is not None:
         return shuffle_buffer
     rows = max(1, dataset.rows(split))

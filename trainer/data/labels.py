@@ -1,4 +1,4 @@
-"""What a training measures of the label: the scale of a number, the shares of classes."""
+"""Measures the label of a training: the scale of a number, the shares of classes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def measure_label(dataset: OpenDataset, classes: int | None) -> LabelScale:
 
 
 def read_labels(dataset: OpenDataset, name: str) -> np.ndarray:
-    """The first labels of the train split, `[examples]`: int64 of classes, float64 of numbers.
+    """Returns the first labels of the train split, `[examples]`: int64 of classes, float64 of numbers.
 
     Args:
       dataset: the dataset.
@@ -96,7 +96,7 @@ def read_labels(dataset: OpenDataset, name: str) -> np.ndarray:
 
 
 def positive_class(dataset: OpenDataset, classes: Sequence[str]) -> int:
-    """The id of the class that binary metrics are of: the one that the schema names, or the rarer one in training.
+    """Returns the id of the class that binary metrics are of: the schema's, or the rarer one in training.
 
     Of equally frequent classes it is the second. A dataset without statistics is counted in its records.
 

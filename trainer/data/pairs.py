@@ -66,7 +66,7 @@ def draw_pairs(labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
 
 
 def pairs_of(windows: tf.data.Dataset) -> tf.data.Dataset:
-    """(a window, the two places of a pair in it, whether they are of one identity), one pair after the other.
+    """Returns (a window, the two places of a pair in it, whether they are of one identity), one pair after the other.
 
     Args:
       windows: (a window, an order), see `trainer.data.epochs`; the last tensor of a window has its labels.
@@ -82,7 +82,7 @@ def pairs_of(windows: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def orders(seed: tf.Tensor, rows: int, before: tf.Tensor) -> tf.data.Dataset:
-    """The orders of windows of `rows` images, of which the first `before` pairs are left out."""
+    """Returns the orders of windows of `rows` images, of which the first `before` pairs are left out."""
 
     def order(window: tf.Tensor) -> Order:
         return stream(seed, WINDOWS, window), tf.clip_by_value(before - window * rows, 0, rows)
@@ -91,5 +91,5 @@ def orders(seed: tf.Tensor, rows: int, before: tf.Tensor) -> tf.data.Dataset:
 
 
 def evaluation_orders(rows: int) -> tf.data.Dataset:
-    """The orders of an evaluation's windows, which are the same in each."""
+    """Returns the orders of an evaluation's windows, which are the same in each."""
     return orders(tf.constant(_EVALUATION_SEED, tf.int64), rows, tf.zeros([], tf.int64))

@@ -1,4 +1,4 @@
-"""The checkpoints that the file `checkpoint` of a model directory names.
+"""Reads the names of checkpoints from the file `checkpoint` of a model directory.
 
 TensorFlow's Saver later removes the files of all these names, so a name that leads elsewhere is refused.
 """
@@ -16,7 +16,7 @@ _PREFIX = re.compile(r"\w[\w.-]*")  # without a slash, and without what is a pat
 
 
 def named_checkpoints(model_dir: str) -> list[str]:
-    """The checkpoints that `checkpoint` names, oldest first; empty if there is no such file, or it is damaged.
+    """Returns the checkpoints that `checkpoint` names, oldest first; empty if there is no such file, or it is damaged.
 
     Raises:
       MillraceError: it names a file that does not lie in the model directory.

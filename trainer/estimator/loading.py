@@ -1,4 +1,4 @@
-"""TensorFlow's Estimator, on a TensorFlow that no longer ships it.
+"""Loads the package tensorflow-estimator 2.15 into a newer TensorFlow.
 
     from trainer.estimator import tf_estimator
 

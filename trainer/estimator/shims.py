@@ -1,4 +1,4 @@
-"""The names that tensorflow-estimator 2.15 imports and TensorFlow no longer has.
+"""Gives TensorFlow the names that tensorflow-estimator 2.15 imports and it no longer has.
 
 `install()` puts them in place. It must run after TensorFlow is imported and before tensorflow_estimator is;
 `trainer.estimator` is its only caller. What is here exists so that the package loads and runs off TPUs: whatever
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 
 def leave_to_sessions() -> None:
-    """From now on, TensorFlow's resource objects collected while a graph is built leave it alone.
+    """Has TensorFlow's resource objects that are collected while a graph is built leave it alone from now on.
 
     Those collected elsewhere destroy their resource as before. Does nothing the second time. TensorFlow must have been
     imported (see `trainer.estimator`).
@@ -71,7 +71,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def without_deprecation() -> Iterator[None]:
-    """Where the Estimator package is first imported: its symbols do not advise against themselves.
+    """Keeps the Estimator package's symbols from advising against themselves, where it is first imported.
 
     The package's export decorator wraps each public symbol in a notice that is logged at every use ("is deprecated, use
     tf.keras instead"), about the API that this project is built on. Other deprecations are left as they are.

@@ -40,7 +40,7 @@ from trainer.export.skew_check import (
 )
 from trainer.export.warmup import write_warmup
 from trainer.model_dir.checkpoints import TEMPORARY, checkpoint_fault, remove_named
-from trainer.model_dir.kept_graph import KeptGraph
+from trainer.model_dir.session_graph import SessionGraph
 from trainer.spec.metrics import best_metric
 from trainer.spec.options import TrainingPlan
 
@@ -52,7 +52,7 @@ class CheckedExport:
         self.dataset = dataset
         self._say = say
         self._records: ParityRecords | None = None
-        self._predictions: tuple[Any, KeptGraph] | None = None  # and the Estimator that they are of
+        self._predictions: tuple[Any, SessionGraph] | None = None  # and the Estimator that they are of
         self._noted = False
         self._last: tuple[str, str] | None = None  # the checkpoint of the last export, and its folder
         self._exported: Any = None  # the Estimator that it is of

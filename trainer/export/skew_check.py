@@ -25,7 +25,7 @@ from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, RAW, WITHOUT_KEY, Se
 from trainer.export.warmup import Recorded, graph_values, raw_transform, recorded, strict_spec
 
 if TYPE_CHECKING:
-    from trainer.model_dir.kept_graph import KeptGraph
+    from trainer.model_dir.session_graph import SessionGraph
 
 RTOL = 1e-4
 ATOL = 1e-5
@@ -176,7 +176,7 @@ def check_export(
     records: ParityRecords,
     *,
     export_dir: str,
-    predictions: KeptGraph,
+    predictions: SessionGraph,
     checkpoint_path: str,
 ) -> Iterator[Recorded]:
     """Checks that each exported signature on raw records predicts the same as the Estimator on stored records.
@@ -242,16 +242,16 @@ def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, 
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def stored_predictions(dataset: OpenDataset, records: ParityRecords, estimator: Any) -> KeptGraph:
+def stored_predictions(dataset: OpenDataset, records: ParityRecords, estimator: Any) -> SessionGraph:
     """What predicts the stored records with the variables of an Estimator's checkpoints, as its exports compute.
 
     The Estimator is wrapped by `with_keys_and_classes`.
     """
     from trainer.estimator import tf_estimator
-    from trainer.model_dir.kept_graph import KeptGraph
+    from trainer.model_dir.session_graph import SessionGraph
     from trainer.strategies.run_config import as_exported
 
-    return KeptGraph(
+    return SessionGraph(
         as_exported(estimator),
         tf_estimator.ModeKeys.PREDICT,
         lambda: _stored_features(dataset, records.transformed),
@@ -259,7 +259,7 @@ def stored_predictions(dataset: OpenDataset, records: ParityRecords, estimator: 
     )
 
 
-def _predicted(predictions: KeptGraph, checkpoint: str) -> Batch:
+def _predicted(predictions: SessionGraph, checkpoint: str) -> Batch:
     """The predictions with the variables of a checkpoint."""
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Crops, flips and colour changes: from a stored image to the one that the model sees.
+"""Crops, flips and recolours a stored image, which makes it the one that the model sees.
 
 TRAIN draws at random, from a seed that each image is given; EVAL, PREDICT and serving pass no seed and get the centre
 crop and nothing else, from the same functions. All of them are pure, one image at a time, alike eagerly, inside
@@ -47,12 +47,12 @@ class AugmentOptions(Augmentation):
 
 
 def augment_options(augmentation: Augmentation, size: tuple[int, int]) -> AugmentOptions:
-    """What `--augment` asks for, for crops of a height and width in pixels."""
+    """Returns what `--augment` asks for, for crops of a height and width in pixels."""
     return AugmentOptions(size=size, **dataclasses.asdict(augmentation))
 
 
 def seeds(seed: int | None = None, *, begin: int = 0) -> tf.data.Dataset:
-    """An endless dataset of seeds, int64 `[2]`; zip it with the images of TRAIN, of all epochs.
+    """Returns an endless dataset of seeds, int64 `[2]`; zip it with the images of TRAIN, of all epochs.
 
     Args:
       seed: makes the sequence repeatable; None draws one.
@@ -63,7 +63,7 @@ def seeds(seed: int | None = None, *, begin: int = 0) -> tf.data.Dataset:
 
 
 def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
-    """A stored JPEG to the model's image; only the crop is decoded.
+    """Turns a stored JPEG into the model's image; only the crop is decoded.
 
     Args:
       encoded: string `[]`.
@@ -80,7 +80,7 @@ def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor
 
 
 def augment_raw(image: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
-    """As `augment_jpeg`, from pixels, uint8 `[height, width, 3]`."""
+    """Turns pixels, uint8 `[height, width, 3]`, into the model's image, as `augment_jpeg` does a JPEG."""
     return _augmented(functools.partial(_cut, image), tf.shape(image), options, seed)
 
 
@@ -102,7 +102,7 @@ def _augmented(
 
 
 def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None) -> tf.Tensor:
-    """Where to crop: uniformly at random with a seed, at the centre (rounded up and left) without.
+    """Returns where to crop: uniformly at random with a seed, at the centre (rounded up and left) without.
 
     Args:
       shape: of the image: int32 `[height, width, ...]`.
@@ -131,7 +131,7 @@ def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | No
 
 
 def resized_crop_window(shape: tf.Tensor, *, least_area: float, seed: tf.Tensor) -> tf.Tensor:
-    """Where to crop what is then resized: see `AugmentOptions.resized_crop`; the whole image where nothing fits.
+    """Returns where to crop what is then resized (`AugmentOptions.resized_crop`); the whole image where nothing fits.
 
     Args:
       shape: of the image: int32 `[height, width, channels]`.

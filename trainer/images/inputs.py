@@ -1,4 +1,4 @@
-"""Stored image records -> what a model sees: `image`, and the label.
+"""Turns stored records of images into what a model sees: `image`, and the label.
 
 One function makes an image of a stored record for every mode: with a seed it crops and changes at random (TRAIN),
 without one it takes the centre crop. Serving calls it on what the ingest graph gives. What a network reads of these
@@ -52,7 +52,7 @@ def image_examples(
     seeds: tf.data.Dataset | None = None,
     deterministic: bool = True,
 ) -> tf.data.Dataset:
-    """Decodes, crops and, with seeds, augments records side by side.
+    """Returns decodes, crops and, with seeds, augments records side by side.
 
     Args:
       records: serialized records, string `[]`.
@@ -90,7 +90,7 @@ class Window(NamedTuple):
     labels: tf.Tensor
 
     def image(self, place: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
-        """One of the images as the model sees it, uint8 `[height, width, 3]`; see `stored_image`."""
+        """Returns one of the images as the model sees it, uint8 `[height, width, 3]`; see `stored_image`."""
         shape, end = self.shapes[place], self.ends[place]
         whole = tf.reshape(self.pixels[end - tf.reduce_prod(shape) : end], shape)
         return augment_raw(tf.ensure_shape(whole, [None, None, 3]), options, seed=seed)
@@ -120,7 +120,7 @@ def decoded_windows(records: tf.data.Dataset, images: ImageOptions, rows: int) -
 def window_examples(
     places: tf.data.Dataset, options: AugmentOptions, *, seeds: tf.data.Dataset, deterministic: bool = True
 ) -> tf.data.Dataset:
-    """As `image_examples`, from (a `Window`, the place of an image in it, int64 `[]`)."""
+    """Does as `image_examples`, from (a `Window`, the place of an image in it, int64 `[]`)."""
 
     def example(chosen: tuple[Window, tf.Tensor], seed: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         window, place = chosen
@@ -161,7 +161,7 @@ def pair_examples(
 def stored_image(
     stored: Mapping[str, Any], images: ImageOptions, options: AugmentOptions, *, seed: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """One stored image as the model sees it.
+    """Returns one stored image as the model sees it.
 
     Args:
       stored: `image/encoded`, and of raw pixels `image/height` and `image/width`, scalars.

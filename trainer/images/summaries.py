@@ -1,4 +1,4 @@
-"""Where an evaluation's summaries for TensorBoard go, and images that are small enough for them."""
+"""Writes summaries for TensorBoard: where an evaluation's go, and images that are small enough for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SPLIT = "millrace/split"
 
 
 def thumbnails(images: tf.Tensor) -> tf.Tensor:
-    """Images for a summary: uint8 `[batch, height, width, 3]`, made smaller where a side is longer than `THUMBNAIL`."""
+    """Makes images smaller whose sides are longer than `THUMBNAIL`: uint8 `[batch, height, width, 3]`."""
     height, width = images.shape[1:3]
     longer = max(height, width)
     if longer <= THUMBNAIL:
@@ -27,12 +27,12 @@ def name_split(split: str) -> None:
 
 
 def summary_folder(model_dir: str) -> str:
-    """Where Estimator writes the evaluation that the default graph is for: `eval`, or `eval_<split>` for another."""
+    """Returns where Estimator writes the evaluation that the default graph is for: `eval`, or `eval_<split>`."""
     split = next(iter(tf.compat.v1.get_collection(_SPLIT)), "eval")
     return f"{model_dir.rstrip('/')}/{'eval' if split == 'eval' else f'eval_{split}'}"
 
 
 def summary_writer(folder: str) -> Any:
-    """The writer of a folder's events, without a graph: a new one would write the default graph, and write it twice."""
+    """Returns the writer of a folder's events, without a graph: a new one would write the default graph twice."""
     with tf.Graph().as_default():
         return tf.compat.v1.summary.FileWriterCache.get(folder)

@@ -156,7 +156,7 @@ def check_memory(dataset: OpenDataset, splits: tuple[str, ...], columns: int, *,
 
 
 def threads_for(cells: int, cores: int) -> int:
-    """How many threads grow trees on a table of so many cells."""
+    """Returns how many threads grow trees on a table of so many cells."""
     return min(cores, 1 + cells // THREAD_CELLS)
 
 

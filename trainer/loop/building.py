@@ -1,4 +1,4 @@
-"""The Estimator that the options of a training name.
+"""Builds the Estimator that the options of a training name, and finds where its input begins.
 
 A training that resumes: where its input begins, and with which learning rate it goes on.
 """
@@ -31,7 +31,7 @@ from trainer.strategies.tpu import as_tpu_estimator
 def input_start(
     dataset: OpenDataset, options: TrainingPlan, config: Any, *, step: int, tell: Callable[[str], None]
 ) -> Position:
-    """The first record of the train split that is not read yet, as far as that is known; else an epoch's beginning.
+    """Returns the first record of the train split that is not read yet; where that is unknown, an epoch's beginning.
 
     Args:
       dataset: the dataset.
@@ -77,7 +77,7 @@ def tell_resumed(options: TrainingPlan, hparams: Any, *, step: int, tell: Callab
 
 
 def find_model(options: TrainingPlan) -> tuple[BuiltIn | custom.Custom, Any]:
-    """The model that the options name, and its hyper-parameters.
+    """Returns the model that the options name, and its hyper-parameters.
 
     Raises:
       UsageError: an unknown model or hyper-parameter.
@@ -87,7 +87,7 @@ def find_model(options: TrainingPlan) -> tuple[BuiltIn | custom.Custom, Any]:
 
 
 def with_label(dataset: OpenDataset, options: TrainingPlan) -> TrainingPlan:
-    """The plan with how the model sees the label: as recorded, or as measured in the train split.
+    """Returns the plan with how the model sees the label: as recorded, or as measured in the train split.
 
     Raises:
       MillraceError: a regression's labels are all the same, or have no logarithm.
@@ -134,7 +134,7 @@ def build_estimator(
     tell: Callable[[str], None] = lambda line: None,
     watch: Measure | None = None,
 ) -> Any:
-    """The Estimator that the options name, for this dataset, in the config's model_dir.
+    """Returns the Estimator that the options name, for this dataset, in the config's model_dir.
 
     `tell` is called with lines; `watch` measures evaluations.
 

@@ -1,4 +1,4 @@
-"""What a training is refused for before TensorFlow is started, which takes seconds."""
+"""Refuses a training whose options or data do not fit, before TensorFlow is started, which takes seconds."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _check_metric(dataset: OpenDataset, options: TrainingPlan) -> None:
 
 
 def asks_for_class_weights(dataset: OpenDataset) -> bool:
-    """Whether the schema has `class_weights`."""
+    """Returns whether the schema has `class_weights`."""
     label = None if dataset.image_schema is not None else dataset.schema.label
     return isinstance(label, CategoryLabel) and label.class_weights is not None
 

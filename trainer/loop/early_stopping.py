@@ -1,4 +1,4 @@
-"""What a training does beside its steps: shows progress, notes its end, and stops early."""
+"""Hooks of a training: they show progress, evaluate checkpoints, stop early, and record why it ended."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def mark_ended(model_dir: str, reason: str) -> None:
 
 
 def read_ended(model_dir: str) -> dict[str, str] | None:
-    """The `reason` and `time` at which training ended; None while training runs."""
+    """Returns the `reason` and `time` at which training ended; None while training runs."""
     path = layout.join(model_dir, TRAINING_ENDED)
     return read_if_there(path, "why the training ended")
 

@@ -1,4 +1,4 @@
-"""What is written of each evaluation: metrics, and at the end of a training reports."""
+"""Records evaluations: their metrics as files and lines, and at the end of a training reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trainer.spec.options import TrainingPlan
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
-    """The result of `Estimator.evaluate` as plain numbers, without arrays; NaN is one that the rows leave undefined."""
+    """Returns what `Estimator.evaluate` gives as plain numbers, without arrays; NaN: the rows leave it undefined."""
     values = sorted((name, value) for name, value in metrics.items() if not np.ndim(value))
     return {name: int(value) if name == "global_step" else float(value) for name, value in values}
 
@@ -45,7 +45,7 @@ def write_metrics(model_dir: str, dataset: OpenDataset, split: str, metrics: Met
 def evaluation_line(
     metrics: Metrics, chosen: str, split: str, steps_an_epoch: float, positive: str | None = None
 ) -> str:
-    """An evaluation in a line: its step and epoch, and the metric that selects the best export before a few others."""
+    """Returns an evaluation as a line: its step and epoch, the metric that selects the best export, a few others."""
     step = metrics["global_step"]
     undefined = "auc" in metrics and metrics.get("label/mean") in (0, 1)
     candidates = dict.fromkeys((chosen, "accuracy", "auc", "average_loss" if "average_loss" in metrics else "loss"))
@@ -57,7 +57,7 @@ def evaluation_line(
 
 
 def so_far(metrics: Metrics | None, chosen: str | None, split: str) -> str:
-    """How good the last evaluation was, for the line of progress: `, eval accuracy 0.835`; nothing before the first."""
+    """Returns how good the last evaluation was, such as `, eval accuracy 0.835`; '' before the first."""
     if metrics is None:
         return ""
     name = next((name for name in ("accuracy", "rmse") if name in metrics), None) or best_metric(metrics, chosen).name
@@ -156,7 +156,7 @@ def write_split_report(
 
 
 def read_curves(dataset: OpenDataset, options: TrainingPlan, *, training: bool = False) -> dict[str, Any]:
-    """The learning curves of a model directory; empty where nothing was evaluated. `training`: with its own loss."""
+    """Returns a model directory's learning curves; empty where nothing was evaluated. `training`: with its own loss."""
     evaluations = read_evaluations(options.model_dir)
     metric = best_metric(evaluations[-1], options.best_metric).name if evaluations else None
     best = best_step(layout.join(options.model_dir, "export", BEST))
@@ -177,7 +177,7 @@ _POINTS = 400  # of the curve: the means of neighbours
 
 
 def training_losses(model_dir: str) -> dict[int, float]:
-    """The loss of training batches by step, from the events that TensorBoard shows; empty where there are none.
+    """Returns the loss of training batches by step, from the events that TensorBoard shows; empty where there are none.
 
     Of a file that is damaged, what stands before the damage.
     """

@@ -1,4 +1,4 @@
-"""What a training does where its options leave it open: by the data, or as the checkpoint was trained before.
+"""Plans a training where its options leave it open: by the data, or as its checkpoint was trained before.
 
 Steps are counted in epochs, so that a small table is not read hundreds of times, nor a large one once in part. A model
 directory with a checkpoint keeps what `model.json` records of its training. A flag that is given counts before both.
@@ -101,10 +101,10 @@ def plan_training(dataset: OpenDataset, options: TrainOptions) -> TrainingPlan:
         best_metric=options.best_metric or pace.best_metric,
     )
     if is_grown(plan.model):
-        return dataclasses.replace(plan, chosen=_told_of_rounds(plan))
+        return dataclasses.replace(plan, chosen=_rounds_summary(plan))
     size = f"{pace.from_rows:,} rows or more" if pace.from_rows else f"fewer than {pace.below_rows:,} rows"
     reason = f"; for {size}: {' '.join(settings)}" if settings else ""
-    return dataclasses.replace(plan, chosen=f"{_told(plan, rows)}{reason}")
+    return dataclasses.replace(plan, chosen=f"{_summary(plan, rows)}{reason}")
 
 
 def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
@@ -214,7 +214,7 @@ def _resumed(dataset: OpenDataset, options: TrainOptions, before: RecordedTraini
             f"{last.best_metric or 'the loss'}; leave it out, or use another --model_dir"
         )
     check_model(plan)
-    summary = _told_of_rounds(plan) if is_grown(model) else _told(plan, rows)
+    summary = _rounds_summary(plan) if is_grown(model) else _summary(plan, rows)
     return dataclasses.replace(plan, chosen=f"{summary}: {_state(before, plan)}")
 
 
@@ -268,7 +268,7 @@ def _patience_from(model_dir: str, last: RecordedPlan, steps: int, patience: int
     return max((int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)), default=0)
 
 
-def _told(plan: TrainingPlan, rows: int) -> str:
+def _summary(plan: TrainingPlan, rows: int) -> str:
     epochs = plan.max_steps * plan.batch_size / rows
     patience = plan.early_stopping_steps
     stops = f", stopping after {counted(patience, 'steps')} without improvement" if patience else ""
@@ -279,8 +279,8 @@ def _told(plan: TrainingPlan, rows: int) -> str:
     )
 
 
-def _told_of_rounds(plan: TrainingPlan) -> str:
-    """The same of trees, which are grown as a whole."""
+def _rounds_summary(plan: TrainingPlan) -> str:
+    """The summary of a plan for boosted trees, which are grown as a whole."""
     hparams = parse_hparams(BUILT_IN[plan.model].hparams, plan.hparams, model=plan.model)
     patience = 0 if plan.eval_split == "train" else hparams.early_stopping_round  # by what it learns, nothing stops it
     stops = f", stopping after {patience:,} without improvement on {plan.eval_split}" if patience else ""
@@ -288,7 +288,7 @@ def _told_of_rounds(plan: TrainingPlan) -> str:
 
 
 def as_recorded(plan: TrainingPlan) -> RecordedPlan:
-    """What `model.json` records of a plan."""
+    """Returns what `model.json` records of a plan."""
     return RecordedPlan(
         batch_size=plan.batch_size,
         max_steps=plan.max_steps,
@@ -302,7 +302,7 @@ def as_recorded(plan: TrainingPlan) -> RecordedPlan:
 
 
 def ended_early(plan: TrainingPlan, step: int) -> str | None:
-    """Why a training ends at a step: no evaluation until then has improved for long enough. None: it goes on.
+    """Returns why a training ends at a step: no evaluation until then has improved for long enough. None: it goes on.
 
     A training that resumes so ends where it would have ended without the interruption.
     """
@@ -315,7 +315,9 @@ def ended_early(plan: TrainingPlan, step: int) -> str | None:
 
 
 def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None, since: int = 0) -> int:
-    """The steps from the best evaluation, or from `since`, to the last one, by the metric that selects the best export.
+    """Returns the steps from the best evaluation, or from `since`, to the last one.
+
+    The metric that selects the best export says which is best.
 
     Raises:
       UsageError: the evaluations have no such metric.

@@ -51,9 +51,9 @@ from trainer.loop.evaluations import (
     write_metrics,
     write_split_report,
 )
-from trainer.loop.kept_evaluation import KeptEvaluation
 from trainer.loop.plan import as_recorded, ended_early
 from trainer.loop.profile import Phase, Profile, ProfileSteps, Stopwatch, advise
+from trainer.loop.session_evaluation import SessionEvaluation
 from trainer.model_dir.checkpoints import (
     check_stays_within,
     recover_checkpoint,
@@ -117,7 +117,7 @@ class TrainingTask:
         return 1.0 if is_grown(self.options.model) else self.options.steps_an_epoch(self.dataset)
 
     def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], Any]:
-        """The `input_fn` of a split, as Estimator calls it; `params` holds the size of a batch where a TPU sets it."""
+        """Returns a split's `input_fn`, as Estimator calls it; `params` holds the batch size where a TPU sets it."""
         options = input_options(self.dataset, self.options, split=split, mode=mode, replicas=replicas_of(self.config))
 
         def read(params: Mapping[str, Any]) -> tf.data.Dataset:
@@ -131,14 +131,14 @@ class TrainingTask:
         return read
 
     @functools.cached_property
-    def evaluation(self) -> KeptEvaluation:
+    def evaluation(self) -> SessionEvaluation:
         """Evaluates checkpoints on the evaluation split."""
         read, steps = self.reader(self.options.eval_split, ModeKeys.EVAL), self.options.eval_steps
         on_one_device = not (self.config.train_distribute or is_tpu(self.config))
-        return KeptEvaluation(self.estimator, read, steps, keep=on_one_device)
+        return SessionEvaluation(self.estimator, read, steps, keep=on_one_device)
 
     def latest_step(self) -> int:
-        """The global step of the last checkpoint; 0 if there is none."""
+        """Returns the global step of the last checkpoint; 0 if there is none."""
         checkpoint = tf.train.latest_checkpoint(self.options.model_dir)
         return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
@@ -317,7 +317,7 @@ def take_steps(task: TrainingTask) -> None:
 
 
 def evaluate_continuously(task: TrainingTask) -> Trained:
-    """The evaluator's role: evaluates new checkpoints until training has ended.
+    """Evaluates new checkpoints until training has ended, which is the evaluator's role.
 
     Estimator's own loop ends only at max_steps, and so never if training stops early.
     """

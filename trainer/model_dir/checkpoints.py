@@ -1,4 +1,4 @@
-"""Checkpoints: saved safely, recovered, temporary files removed; failures inside TensorFlow explained.
+"""Saves and recovers checkpoints, removes temporary files, and explains failures inside TensorFlow.
 
 Incomplete files always have temporary names.
 """
@@ -38,7 +38,7 @@ def explain_failures(dataset: OpenDataset, options: TrainOptions) -> Iterator[No
     hook = threading.excepthook
     threading.excepthook = _without_disk_errors(hook, options.model_dir)
     log = tf.get_logger()
-    log.addFilter(_not_told_below)
+    log.addFilter(_is_not_about_nan)
     try:
         yield
     except tf.compat.v1.train.NanLossDuringTrainingError as error:
@@ -52,10 +52,10 @@ def explain_failures(dataset: OpenDataset, options: TrainOptions) -> Iterator[No
         raise
     finally:
         threading.excepthook = hook
-        log.removeFilter(_not_told_below)
+        log.removeFilter(_is_not_about_nan)
 
 
-def _not_told_below(record: logging.LogRecord) -> bool:
+def _is_not_about_nan(record: logging.LogRecord) -> bool:
     """A filter of TensorFlow's log without the line that comes before the error of a loss that is NaN."""
     return not str(record.msg).startswith("Model diverged")
 
@@ -84,7 +84,7 @@ def _find_cause(dataset: OpenDataset, options: TrainOptions, error: tf.errors.Op
 
 
 def nan_error(model_dir: str, problem: str) -> MillraceError:
-    """The error for NaN, with advice; `problem` says where it occurred."""
+    """Returns the error for NaN, with advice; `problem` says where it occurred."""
     return MillraceError(
         f"{_prefix(model_dir)}{problem}. Try a lower learning_rate (--hparams), and check the features and labels for "
         f"NaN and very large values.{_last_checkpoint(model_dir)}"
@@ -92,7 +92,7 @@ def nan_error(model_dir: str, problem: str) -> MillraceError:
 
 
 def disk_error(error: BaseException, model_dir: str) -> MillraceError | None:
-    """The error for a disk that is full, over quota or read-only, with advice; None if `error` has another cause.
+    """Returns the error for a disk that is full, over quota or read-only, with advice; None for another cause.
 
     The last checkpoint is still valid: a new one is written to other files, and named only when it is complete.
     """

@@ -1,4 +1,4 @@
-"""`input.json`: the order in which a training reads, so that one that resumes goes on with the records not yet read.
+"""Records the order in which a training reads (`input.json`), so that one that resumes goes on where it was.
 
 A step reads one batch, and with --seed and --deterministic the order of every epoch is known. So the step of a
 checkpoint says how much was read, from where this order began: at step 0, or where the training was resumed with other

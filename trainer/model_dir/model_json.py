@@ -31,7 +31,7 @@ Metrics = dict[str, float]
 
 
 def read_evaluations(model_dir: str) -> list[Metrics]:
-    """The metrics of each evaluation, including `global_step`, in the order of steps; empty before the first one."""
+    """Returns the metrics of each evaluation, with `global_step`, in the order of steps; empty before the first one."""
     path = layout.join(model_dir, EVALUATIONS)
     if not storage.exists(path):
         return []
@@ -40,7 +40,7 @@ def read_evaluations(model_dir: str) -> list[Metrics]:
 
 
 def read_rounds(model_dir: str) -> dict[str, list[float]]:
-    """The losses of boosted trees by split, a number for each round; empty where none were noted."""
+    """Returns the losses of boosted trees by split, a number for each round; empty where none were noted."""
     path = layout.join(model_dir, ROUNDS)
     if not storage.exists(path):
         return {}
@@ -109,7 +109,7 @@ def describe_training(
     warm_start_from: str | None = None,
     plan: RecordedPlan,
 ) -> RecordedTraining:
-    """The entry for a training that begins now. Tuples in `hparams` become lists, as in JSON."""
+    """Returns the entry for a training that begins now. Tuples in `hparams` become lists, as in JSON."""
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return RecordedTraining(
         started=f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -147,7 +147,7 @@ def read_model_manifest(model_dir: str) -> ModelManifest | None:
 
 
 def model_dir_of(path: str) -> str | None:
-    """The model directory that a path is, or that the export at it lies in, at most three folders deep; else None."""
+    """Returns the model directory at a path, or around the export there, at most three folders up; else None."""
     for _ in range(4):
         if storage.exists(layout.join(path, MODEL_JSON)):
             return path

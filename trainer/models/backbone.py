@@ -41,7 +41,7 @@ _TORCH = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def scaled(images: tf.Tensor, pixels: str) -> tf.Tensor:
-    """Pixels as a network expects them.
+    """Scales pixels as a network expects them.
 
     Args:
       images: uint8 or float32 `[batch, height, width, 3]`, from 0 to 255.
@@ -299,7 +299,7 @@ def _shape(shape: tf.TensorShape) -> str:
 
 
 def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> Any:
-    """An Estimator of the network in `hparams.path`, which is read here, and a dense layer that gives the logits.
+    """Returns an Estimator of the network in `hparams.path`, which this reads, and a dense layer for the logits.
 
     Raises:
       UsageError: no file or no scale of pixels was given, the file does not fit, or it cannot be trained so.

@@ -49,7 +49,7 @@ class Columns:
 
     @classmethod
     def of(cls, inputs: Sequence[Input], list_limit: int) -> Columns:
-        """The columns of a model's inputs."""
+        """Returns the columns of a model's inputs."""
         entries = tuple(entry for entry in inputs if not (isinstance(entry, Ids) and entry.crossed))
         return cls(entries or tuple(inputs), list_limit)
 
@@ -69,7 +69,7 @@ class Columns:
         return self.categories.stop + sum(min(entry.count, self.list_limit) for entry in self._of("lists"))
 
     def table(self, features: Mapping[str, Any]) -> tf.Tensor:
-        """The features of a batch as a table, float32 `[batch, count]`; the same in training and in a served graph."""
+        """Returns a batch's features as a table, float32 `[batch, count]`, the same in training and in serving."""
         numbers = self._of("numbers")
         parts = [prepare(features, numbers)[NUMBERS]] if numbers else []
         single = self._of("buckets") + self._of("categories")
@@ -157,7 +157,7 @@ _SCOPE = "boosted_trees"
 
 
 def trees_of(model: str) -> Trees:
-    """The trees of a model in LightGBM's text format.
+    """Returns the trees of a model in LightGBM's text format.
 
     Raises:
       MillraceError: the format is not as expected: another release of LightGBM has written it.
@@ -269,14 +269,14 @@ def _depth(children: np.ndarray) -> int:
 
 
 def round_down(thresholds: np.ndarray) -> np.ndarray:
-    """The largest float32 that is not above each float64."""
+    """Returns the largest float32 that is not above each float64."""
     with np.errstate(over="ignore"):
         near = thresholds.astype(np.float32)
         return np.where(near > thresholds, np.nextafter(near, np.float32(-np.inf)), near)
 
 
 def scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
-    """The raw scores of rows, computed in chunks of one size: the tests of all rows for all sets may take much memory.
+    """Returns the raw scores of rows, computed in chunks: the tests of all rows at once may take much memory.
 
     Args:
       trees: arrays or tensors.
@@ -333,7 +333,7 @@ def _outside(trees: Trees, table: tf.Tensor) -> tf.Tensor:
 
 
 def restored() -> Trees:
-    """The values of variables of the default graph, which a checkpoint gives their values and their shapes."""
+    """Returns the values of variables of the default graph, which a checkpoint gives their values and their shapes."""
     with tf.name_scope(_SCOPE):
         variables = {
             name: tf.Variable(tf.zeros([n or 0 for n in shape], kind), shape=shape, trainable=False, name=name)
@@ -356,7 +356,7 @@ def save(trees: Trees, model_dir: str) -> str:
 
 
 def model_fn(features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any]) -> Any:
-    """The trees of a checkpoint, for evaluation and prediction, with the loss and metrics of the canned models.
+    """Builds the trees of a checkpoint, for evaluation and prediction, with the loss and metrics of the canned models.
 
     Raises:
       UsageError: it is to be trained step by step.

@@ -1,4 +1,4 @@
-"""What is declared of a model that ships, and how its Estimator is built. Importing this imports no TensorFlow."""
+"""Declares what a model that ships is, and builds its Estimator. Importing this imports no TensorFlow."""
 
 from __future__ import annotations
 

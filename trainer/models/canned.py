@@ -1,4 +1,4 @@
-"""What the canned models share: their heads, and feature columns of numbers and ids."""
+"""`linear`, `dnn` and `wide_deep` by TensorFlow's canned Estimators: their feature columns and heads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBERS = "numbers/together"  # the feature that `prepare` makes of all numbers;
 
 
 def multi_hot(ids: tf.Tensor, count: int, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """How often each id occurs in each row of `[batch, length]`, where -1 is no id: float32 `[batch, count]`.
+    """Counts each id in each row of `[batch, length]`, where -1 is no id: float32 `[batch, count]`.
 
     With `weights`, float32 `[batch, length]`, their sum.
     """
@@ -80,7 +80,7 @@ def squashed(x: tf.Tensor, numbers: Sequence[Dense], limit: float) -> tf.Tensor:
 
 
 def linear_columns(inputs: Sequence[Input]) -> list[Any]:
-    """Columns with one weight for each number and for each id."""
+    """Returns columns with one weight for each number and for each id."""
     return [
         tf.feature_column.numeric_column(entry.name, shape=(entry.width,))
         if isinstance(entry, Dense)
@@ -90,7 +90,7 @@ def linear_columns(inputs: Sequence[Input]) -> list[Any]:
 
 
 def deep_columns(inputs: Sequence[Input], *, indicator_limit: int, embedding_size: int) -> list[Any]:
-    """Columns of dense values: numbers as they are, few ids as indicators (0 or 1 for each), many as embeddings.
+    """Returns columns of dense values: numbers as they are, few ids as indicators (0 or 1), many as embeddings.
 
     Args:
       inputs: what they read.
@@ -112,7 +112,7 @@ def deep_columns(inputs: Sequence[Input], *, indicator_limit: int, embedding_siz
 
 
 def embedding_size_for(count: int) -> int:
-    """The square root of the number of ids, within 4 and 64: a rule of thumb."""
+    """Returns the square root of the number of ids, within 4 and 64: a rule of thumb."""
     return min(64, max(4, math.ceil(math.sqrt(count))))
 
 
@@ -150,7 +150,7 @@ class _Classes(_Unmeasured):
         return spec.create_estimator_spec(features, mode, logits + self._begin, *more, **named)
 
     def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
-        """Logits of the mean of the members' probabilities, `[batch, members, logits]` -> `[batch, logits]`."""
+        """Returns logits of the mean of the members' probabilities, `[batch, members, logits]` -> `[batch, logits]`."""
         z = logits + self._begin
         probabilities = tf.sigmoid(tf.concat([-z, z], axis=-1)) if self._binary else tf.nn.softmax(z)
         logs = tf.math.log(tf.reduce_mean(probabilities, axis=1))
@@ -174,7 +174,7 @@ class _RegressionHead(_Unmeasured, tf_estimator.RegressionHead):
     """A number. Predictions and metrics are in the label's own units, and training's loss as `scale` says."""
 
     def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
-        """The mean of what the members have learned, `[batch, members, 1]` -> `[batch, 1]`."""
+        """Returns the mean of what the members have learned, `[batch, members, 1]` -> `[batch, 1]`."""
         return tf.reduce_mean(logits, axis=1)
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -182,7 +182,7 @@ class _RegressionHead(_Unmeasured, tf_estimator.RegressionHead):
 
 
 def head(task_spec: TaskSpec, mode: str) -> Any:
-    """The head of a canned Estimator in a mode: loss and predictions that follow from the label.
+    """Returns the head of a canned Estimator in a mode: loss and predictions that follow from the label.
 
     A model's logits begin near 0: there they stand for the mean of a number, and for the shares of the classes.
     """
@@ -205,7 +205,7 @@ MOST_LOG = 88.0  # e to this power is a float32 still
 
 
 def in_own_units(logits: tf.Tensor, scale: LabelScale) -> tf.Tensor:
-    """A regression's predictions, of what the model has learned."""
+    """Returns a regression's predictions, of what the model has learned."""
     if scale.transform == "none":
         return logits
     value = scale.mean + scale.deviation * logits
@@ -218,7 +218,7 @@ def in_own_units(logits: tf.Tensor, scale: LabelScale) -> tf.Tensor:
 
 
 def learned(labels: tf.Tensor, scale: LabelScale) -> tf.Tensor:
-    """What a regression learns, of labels; the inverse of `in_own_units`."""
+    """Returns what a regression learns, of labels; the inverse of `in_own_units`."""
     if scale.transform == "none":
         return labels
     match scale.transform:
@@ -246,7 +246,7 @@ def _weighed(labels: tf.Tensor, logits: tf.Tensor, *, class_weights: Sequence[fl
 
 
 def classes_of(task_spec: TaskSpec, model: str) -> int:
-    """The number of classes.
+    """Returns the number of classes.
 
     Raises:
       MillraceError: the label is a number.
@@ -259,7 +259,7 @@ def classes_of(task_spec: TaskSpec, model: str) -> int:
 
 
 def linear(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """The `model_fn` of a LinearEstimator."""
+    """Returns the `model_fn` of a LinearEstimator."""
     task_spec: TaskSpec = params["task_spec"]
     estimator = tf_estimator.LinearEstimator(
         head(task_spec, mode),
@@ -271,7 +271,7 @@ def linear(features: Any, labels: Any, mode: str, params: Mapping[str, Any], con
 
 
 def dnn(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """The `model_fn` of a DNNEstimator."""
+    """Returns the `model_fn` of a DNNEstimator."""
     task_spec: TaskSpec = params["task_spec"]
     hparams: DnnHparams = params["hparams"]
     estimator = tf_estimator.DNNEstimator(
@@ -289,7 +289,7 @@ def dnn(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config
 
 
 def wide_deep(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """The `model_fn` of a DNNLinearCombinedEstimator.
+    """Returns the `model_fn` of a DNNLinearCombinedEstimator.
 
     The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses and
     weighted n-grams, or these where a dataset has nothing else.
@@ -316,7 +316,7 @@ def wide_deep(features: Any, labels: Any, mode: str, params: Mapping[str, Any], 
 
 
 def wide_rate(hparams: WideDeepHparams, wide: Sequence[Input]) -> float:
-    """The learning rate of a wide part; higher for n-grams by default, whose weights are fractions of 1."""
+    """Returns the learning rate of a wide part; higher for n-grams by default, whose weights are fractions of 1."""
     if hparams.linear_learning_rate is not None:
         return hparams.linear_learning_rate
     return 0.01 if any(isinstance(entry, Ids) and entry.weights for entry in wide) else 0.001

@@ -20,7 +20,7 @@ from trainer.spec.task_spec import ImageTaskSpec
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """The three paths, as `classes_spec` has them; arguments as `trainer.models.squeezenext.model_fn`'s."""
+    """Builds the graph of TRAIN, EVAL or PREDICT by `classes_spec`; see `trainer.models.squeezenext.model_fn`."""
     task_spec: ImageTaskSpec = params["task_spec"]
     hparams: ConvnetHparams = params["hparams"]
     options = LayerOptions(training=mode == ModeKeys.TRAIN, l2=hparams.l2)
@@ -39,7 +39,7 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
 
 
 def smoothed(loss: tf.Tensor, logits: tf.Tensor, share: float) -> tf.Tensor:
-    """The mean cross-entropy of labels of which a share is spread evenly over all classes.
+    """Returns the mean cross-entropy of labels of which a share is spread evenly over all classes.
 
     Args:
       loss: that of the labels as they are, float32 `[]`.

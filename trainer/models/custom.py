@@ -1,4 +1,4 @@
-"""A custom model: `--model package.module:function`.
+"""Loads a model of the user's own: `--model package.module:function`.
 
 The function has one of two forms, which its parameter names tell apart:
 

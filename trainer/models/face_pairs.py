@@ -1,4 +1,4 @@
-"""What `face_pairs` computes: a convolutional tower that both images go through, and how alike the outcomes are."""
+"""`face_pairs`: a convolutional tower through which both images of a pair go, and how alike the outcomes are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEVER = -1e9  # log odds whose exponential is 0
 def embed(
     images: tf.Tensor, *, width: int, embedding_size: int, dropout: float, grayscale: bool, options: LayerOptions
 ) -> tf.Tensor:
-    """The tower: convolutions that halve the image until about 4x4 are left, then one dense layer over all positions.
+    """Builds the tower: convolutions that halve the image to about 4x4, then one dense layer over all positions.
 
     The positions stay apart up to the dense layer, since faces are aligned: what is at the eyes is compared with what
     is at the eyes. Each image is first brought to mean 0 and variance 1, whatever its light was.
@@ -49,7 +49,7 @@ def embed(
 
 
 def likeness(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """The log odds that two embeddings are of the same: a weighted sum of their absolute differences, and a bias.
+    """Returns the log odds that two embeddings are of one identity: a weighted sum of their differences, and a bias.
 
     Args:
       left, right: float32 `[..., embedding_size]`, of shapes that broadcast.
@@ -66,7 +66,7 @@ def likeness(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def contrast_loss(left: tf.Tensor, right: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Each image of a batch's same pairs is to pick its partner among all the partners, by `likeness`.
+    """Returns the loss of picking each image's partner among all partners of the batch's same pairs, by `likeness`.
 
     A few thousand stored pairs are soon learned by heart; the images of one batch alone make thousands more, all
     different but for the few people who come up twice. This is the N-pair loss (Sohn, "Improved deep metric learning
@@ -94,7 +94,7 @@ SIDES = ("left", "right")
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """The three paths.
+    """Builds the graph of TRAIN, EVAL or PREDICT.
 
     PREDICT gives `logits`, the log odds that both are the same, float32 `[batch]`, `probabilities` of different and
     same, float32 `[batch, 2]`, and `class_id`, int64 `[batch]`. EVAL gives these, too.

@@ -1,4 +1,4 @@
-"""What the models of images give an Estimator: the specs of TRAIN, and of a classification."""
+"""Makes the EstimatorSpecs of models of images: that of TRAIN, and those of a classification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUMMARY_STEPS, SUMMARIES = 100, 20  # the least steps between two summaries of i
 
 
 def train_spec(loss: tf.Tensor, optimizer: Any, images: tf.Tensor, task_spec: ImageTaskSpec, config: Any) -> Any:
-    """The EstimatorSpec of TRAIN. Some images are shown in TensorBoard, at most `SUMMARIES` times.
+    """Returns the EstimatorSpec of TRAIN. Some images are shown in TensorBoard, at most `SUMMARIES` times.
 
     Args:
       loss: float32 `[]`; the L2 terms that the layers have left in the graph's collection are added.
@@ -38,7 +38,7 @@ def train_spec(loss: tf.Tensor, optimizer: Any, images: tf.Tensor, task_spec: Im
 
 
 def classes_spec(logits: tf.Tensor, labels: Any, mode: str, train: Callable[[tf.Tensor], Any]) -> Any:
-    """The EstimatorSpec of a classification of images.
+    """Returns the EstimatorSpec of a classification of images.
 
     PREDICT gives `logits` and `probabilities`, float32 `[batch, classes]`, `class_id` and `top_1`, int64 `[batch]`, and
     `top_5`, the ids of the most probable classes, most probable first, int64 `[batch, 5]` (fewer where there are fewer

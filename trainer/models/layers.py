@@ -29,7 +29,7 @@ class LayerOptions:
 
 
 def kernel(shape: tuple[int, ...], options: LayerOptions) -> tf.Tensor:
-    """A weight variable named `kernel`, float32 `shape`, inputs before outputs; counted in the L2 term.
+    """Makes a weight variable named `kernel`, float32 `shape`, inputs before outputs; counted in the L2 term.
 
     Initial values are uniform with variance 1 / fan-in, as in the authors' network definitions ("xavier" in Caffe).
     """
@@ -42,7 +42,7 @@ def kernel(shape: tuple[int, ...], options: LayerOptions) -> tf.Tensor:
 
 
 def batch_norm(x: tf.Tensor, options: LayerOptions) -> tf.Tensor:
-    """Batch normalisation (Ioffe and Szegedy, arXiv 1502.03167) of float32 `[batch, height, width, channels]`.
+    """Adds batch normalisation (Ioffe and Szegedy, arXiv 1502.03167) of float32 `[batch, height, width, channels]`.
 
     The moving averages' momentum is `min(MOMENTUM, (1 + step) / (10 + step))`: they look back on about the
     last ninth of a training however short it is, and on `1 / (1 - MOMENTUM)` steps in a long one. A fixed momentum that
@@ -89,7 +89,7 @@ def conv(
     stride: int = 1,
     padding: str = "SAME",
 ) -> tf.Tensor:
-    """Convolution without bias, batch norm, ReLU: `[batch, h, w, inputs]` -> `[batch, h/stride, w/stride, channels]`.
+    """Adds a convolution, batch norm, ReLU: `[batch, h, w, inputs]` -> `[batch, h/stride, w/stride, channels]`.
 
     Args:
       x: float32, its channels known.
@@ -106,7 +106,7 @@ def conv(
 
 
 def dense(x: tf.Tensor, name: str, units: int, *, dropout: float, options: LayerOptions) -> tf.Tensor:
-    """One dense layer over all positions and channels: float32 `[batch, height, width, channels]` -> `[batch, units]`.
+    """Adds a dense layer over all positions: float32 `[batch, height, width, channels]` -> `[batch, units]`.
 
     Args:
       x: its height, width and channels known.
@@ -124,6 +124,6 @@ def dense(x: tf.Tensor, name: str, units: int, *, dropout: float, options: Layer
 
 
 def tower_channels(side: int, width: int) -> list[int]:
-    """The channels of the convolutions that halve an image's smaller side until it is about `LAST_SIDE`."""
+    """Returns the channels of the convolutions that halve an image's smaller side until it is about `LAST_SIDE`."""
     halvings = max(2, (side - 1).bit_length() - LAST_SIDE.bit_length() + 1)
     return [width * min(8, 2**i) for i in range(halvings)]

@@ -11,7 +11,7 @@ from trainer.strategies.tpu import keras_settings
 
 
 def warmed_up(step: tf.Tensor | int, *, base: float, max_steps: int | None, warmup_steps: int) -> tf.Tensor:
-    """A line from 0 to `base`, then `base * (1 - t) ** 2`, t being the share of the steps after the warm-up.
+    """Returns a line from 0 to `base`, then `base * (1 - t) ** 2`, t being the share of the steps after the warm-up.
 
     This is Caffe's `poly` policy, which SqueezeNext was trained with, but for the start of the decay: there it counts
     the steps of the warm-up too, and so jumps at its end; here it is continuous.
@@ -34,7 +34,7 @@ def warmed_up(step: tf.Tensor | int, *, base: float, max_steps: int | None, warm
 
 
 def learning_rate(kind: str, hparams: Any, step: tf.Tensor | int, max_steps: int | None) -> Any:
-    """The learning rate for the next step: float32, or the hyper-parameter.
+    """Returns the learning rate for the next step: float32, or the hyper-parameter.
 
     Args:
       kind: `constant`; `cosine`: down to 0 along a cosine, unless `hparams.decay` is false; `warmup`: see `warmed_up`.
@@ -57,7 +57,7 @@ def _cosine(hparams: Any, max_steps: int | None) -> Any:
 
 
 def adam(hparams: Any, max_steps: int | None) -> Callable[[], Any]:
-    """A function that makes the optimizer: canned Estimators call it in the graph that they train in.
+    """Returns a function that makes the optimizer: canned Estimators call it in the graph that they train in.
 
     `hparams` hold `learning_rate`, `decay`, and of deep models `weight_decay`: that of AdamW (Loshchilov and Hutter,
     Decoupled Weight Decay Regularization, 2019, algorithm 2).
@@ -91,5 +91,5 @@ class AdamW(tf.keras.optimizers.legacy.Adam):
             return super()._resource_apply_dense(grad, var, apply_state)  # private: for optimizers to override
 
     def get_config(self) -> dict[str, Any]:
-        """Its settings, by which Keras makes another."""
+        """Returns its settings, by which Keras makes another."""
         return {**super().get_config(), "weight_decay": self._weight_decay}

@@ -18,7 +18,7 @@ from trainer.strategies.tpu import across_cores
 def model_fn(
     features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any], config: Any
 ) -> Any:
-    """Softmax regression.
+    """Builds softmax regression.
 
     Args:
       features: transformed features by name, see `trainer.spec.task_spec`; or `image`, see

@@ -32,7 +32,7 @@ def unit(
     stride: int = 1,
     tall_first: bool = True,
 ) -> tf.Tensor:
-    """A SqueezeNext unit (figure 1 of the paper): two 1x1 that squeeze, 3x1 and 1x3, 1x1 that expands, plus a shortcut.
+    """Adds a SqueezeNext unit (figure 1 of the paper): 1x1 twice to squeeze, 3x1, 1x3, 1x1 to expand, and a shortcut.
 
     The channels of the branch are 1/2, 1/4, 1/2, 1/2 and 1 of the unit's. The shortcut is the input itself, or a 1x1
     projection of it where the shape changes.
@@ -59,7 +59,7 @@ def unit(
 def squeezenext(
     images: tf.Tensor, *, width: float, units: tuple[int, ...], classes: int, options: LayerOptions
 ) -> tf.Tensor:
-    """The network.
+    """Builds the network.
 
     The stages' sides are, at 227x227, 55, 28, 14 and 7; at 64x64, 14, 7, 4 and 2. Images with a side below 64 are not
     halved by the stem, or the last stage would be left with a single position, and the 3x1 and 1x3 convolutions of the
@@ -110,7 +110,7 @@ def _pool(x: tf.Tensor) -> tf.Tensor:
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """The three paths, as `classes_spec` has them.
+    """Builds the graph of TRAIN, EVAL or PREDICT by `classes_spec`.
 
     Args:
       features: `image`, uint8 `[batch, height, width, 3]`.

@@ -37,7 +37,7 @@ TEXT_RATE = 4.0  # how much farther than a kernel's a weight of an n-gram moves 
 def model_fn(
     features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any], config: Any
 ) -> Any:
-    """The network and its head.
+    """Builds the network and its head.
 
     Args:
       features: transformed features by name; see `trainer.spec.task_spec`.
@@ -97,7 +97,7 @@ def _inputs(prepared: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHp
 
 
 def embedded(numbers: tf.Tensor, hparams: TabularHparams) -> tf.Tensor:
-    """Each number beside a linear map of cosines of it: `[batch, width]` -> `[batch, width * embedding_size]`."""
+    """Puts beside each number a linear map of cosines of it: `[batch, width]` -> `[batch, width * embedding_size]`."""
     width, count, size = numbers.shape[1], hparams.frequencies, hparams.embedding_size - 1
     with tf.compat.v1.variable_scope("embedding"):
         frequency = _variable("frequency", [width, count], tf.random_normal_initializer(stddev=hparams.frequency_scale))
@@ -112,7 +112,7 @@ def embedded(numbers: tf.Tensor, hparams: TabularHparams) -> tf.Tensor:
 
 
 def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropout: float | None) -> tf.Tensor:
-    """The members' logits, float32 `[batch, members, dimension]`, of inputs `[batch, width]`."""
+    """Returns the members' logits, float32 `[batch, members, dimension]`, of inputs `[batch, width]`."""
     count = hparams.members
     hidden = inputs[:, None, :]  # the same for all
     for layer in range(hparams.depth):

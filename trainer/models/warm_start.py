@@ -1,4 +1,4 @@
-"""`--warm_start_from`: a training that begins with the weights of another one, as far as they fit."""
+"""`--warm_start_from`: begins a training with the weights of another one, as far as they fit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WarmStart:
 
 
 def with_warm_start(spec: Any, warm_start: WarmStart | None, config: Any) -> Any:
-    """A TRAIN spec that begins with these weights, unless there is a checkpoint to resume from.
+    """Returns a TRAIN spec that begins with these weights, unless there is a checkpoint to resume from.
 
     Args:
       spec: an `EstimatorSpec`.
@@ -78,7 +78,7 @@ class _AfterItsOwn(tf.compat.v1.train.SessionRunHook):
 
 
 def why_not(name: str, shape: list[int], stored_shapes: Mapping[str, list[int]], pattern: str) -> str:
-    """Why a variable begins with its own initial value; empty if it is taken."""
+    """Returns why a variable begins with its own initial value; empty if it is taken."""
     if not re.search(pattern, name):
         return "begins anew, since --warm_start_vars leaves it out"
     if name not in stored_shapes:
@@ -87,7 +87,7 @@ def why_not(name: str, shape: list[int], stored_shapes: Mapping[str, list[int]],
 
 
 def models_variables() -> Sequence[Any]:
-    """The variables with which the model of this graph predicts: neither the step nor the optimizer's.
+    """Returns the variables with which the model of this graph predicts: neither the step nor the optimizer's.
 
     An optimizer's have the name of a trained variable in their own, or are single numbers.
     """
@@ -98,7 +98,7 @@ def models_variables() -> Sequence[Any]:
 
 
 def checkpoint_at(path: str, *, flag: str) -> str:
-    """The checkpoint that a path means.
+    """Returns the checkpoint that a path means.
 
     Args:
       path: a checkpoint; a model directory, whose latest one is taken; an export; or a folder of exports.

@@ -1,3 +1,3 @@
-"""One process of a training that was submitted as several: its role, its training, and waiting for the others."""
+"""One process of a submitted training: it finds its role, trains, and waits for the other processes."""
 
 __all__ = ["command"]

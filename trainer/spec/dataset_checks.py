@@ -1,4 +1,4 @@
-"""What a dataset is refused for, by whatever reads a split of it with a model."""
+"""Checks that a split of a dataset can be read with a model, in training, evaluation and promotion."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 
 
 def parse_hparams(kind: type[T], settings: Sequence[str], *, model: str) -> T:
-    """The hyper-parameters of the model of this name; see `parse_settings`."""
+    """Returns the hyper-parameters of the model of this name; see `parse_settings`."""
     return parse_settings(kind, settings, flag="--hparams", of=f"model {model!r}")
 
 
@@ -100,17 +100,17 @@ def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str
 
 
 def split_settings(settings: Sequence[str]) -> list[str]:
-    """Strings with `key=value` settings, one string for each: a further one begins after white space, as `key=`."""
+    """Splits strings of `key=value` settings: a further one begins after white space, as `key=`."""
     return [setting for text in settings if text.strip() for setting in _FURTHER.split(text.strip())]
 
 
 def describe_hparams(kind: type[Any]) -> str:
-    """`name=default` for each hyper-parameter, as they would be typed."""
+    """Returns `name=default` for each hyper-parameter, as they would be typed."""
     return ", ".join(f"{field.name}={_typed(field.default)}" for field in dataclasses.fields(kind))
 
 
 def settings_of(values: Mapping[str, Any], *, without: Sequence[str] = ()) -> tuple[str, ...]:
-    """Recorded hyper-parameters as they would be typed, but those that other settings name."""
+    """Returns recorded hyper-parameters as they would be typed, but those that other settings name."""
     named = {setting.partition("=")[0] for setting in split_settings(without)}
     return tuple(f"{name}={_typed(value)}" for name, value in values.items() if name not in named)
 

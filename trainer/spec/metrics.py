@@ -1,4 +1,4 @@
-"""The metric that selects the best model, which of two values of it is the better one, and metrics in words."""
+"""Chooses the metric that selects the best model, says which of its values are better, and puts metrics in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOWER_IS_BETTER = re.compile(r"(.*[_/])?(loss|error|mae|mse|rmse)([_/].*)?")
 
 
 def higher_is_better(metric: str) -> bool:
-    """False if the metric's name contains the word loss, error, mae, mse or rmse, such as `average_loss`."""
+    """Returns False if the metric's name contains the word loss, error, mae, mse or rmse, such as `average_loss`."""
     return not _LOWER_IS_BETTER.fullmatch(metric)
 
 
@@ -26,14 +26,14 @@ class BestMetric:
     higher: bool
 
     def improves(self, value: float, best: float | None) -> bool:
-        """Whether `value` is better than `best`; false for NaN."""
+        """Returns whether `value` is better than `best`; false for NaN."""
         if math.isnan(value):
             return False
         return best is None or (value > best if self.higher else value < best)
 
 
 def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
-    """The metric `name`; None: the loss for an example, weighed if training weighs the classes, or else of a batch.
+    """Returns the metric `name`; without a name the loss for an example, weighed as in training, or else of a batch.
 
     Raises:
       UsageError: the evaluation has no such metric.
@@ -56,14 +56,14 @@ _OTHER_UNITS = ("average_loss", "loss")  # of a regression: the label's units sq
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """A metric in four digits, or as a whole number: 0.9312, 30,812; None and NaN are undefined."""
+    """Writes a metric in four digits, or as a whole number: 0.9312, 30,812; None and NaN are undefined."""
     if value is None or math.isnan(value):
         return "undefined"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.{digits}g}"
 
 
 def described(metrics: Mapping[str, float], positive: str | None, names: Sequence[str] = ()) -> str:
-    """Metrics for the terminal: `accuracy 0.97, recall of "ja" 0.31`, and how a guess without features does.
+    """Writes metrics for the terminal: `accuracy 0.97, recall of "ja" 0.31`, and how a guess without features does.
 
     Args:
       metrics: those of an evaluation.

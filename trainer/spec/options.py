@@ -1,4 +1,4 @@
-"""The options of a training."""
+"""Declares the options of `millrace train`, and the plan that fills in those that the user leaves out."""
 
 from __future__ import annotations
 
@@ -258,5 +258,5 @@ class TrainingPlan(TrainOptions):
     chosen: str = ""
 
     def steps_an_epoch(self, dataset: OpenDataset) -> float:
-        """How many steps read as many examples as the train split has."""
+        """Returns how many steps read as many examples as the train split has."""
         return max(dataset.rows("train"), 1) / self.batch_size

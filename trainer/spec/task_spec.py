@@ -1,4 +1,4 @@
-"""The task spec of a model: its inputs, label and example weight, derived from a dataset.
+"""Derives the task spec of a model from a dataset: its inputs, its label, and the weight of an example.
 
 The task spec of an image model: its classes and the size of its input.
 """
@@ -113,7 +113,7 @@ AnyTaskSpec = TaskSpec | ImageTaskSpec
 def read_task_spec(
     dataset: OpenDataset, *, max_steps: int | None = None, label: LabelScale | None = None
 ) -> AnyTaskSpec:
-    """The task spec of a dataset of either kind: `read_table_task_spec` or `read_image_task_spec`.
+    """Returns the task spec of a dataset of either kind: `read_table_task_spec` or `read_image_task_spec`.
 
     Raises:
       UsageError: TensorFlow cannot read the dataset where it is.
@@ -126,7 +126,7 @@ def read_task_spec(
 
 
 def read_image_task_spec(dataset: OpenDataset, *, max_steps: int | None = None) -> ImageTaskSpec:
-    """The task spec of an image dataset.
+    """Returns the task spec of an image dataset.
 
     Raises:
       MillraceError: it is a CSV dataset, or has a single class.

@@ -1,4 +1,4 @@
-"""The dataset's tf.Transform graph, applied inside another graph."""
+"""Applies a dataset's tf.Transform graph inside another graph."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def transformed(transform_output: tft.TFTransformOutput, inputs: Mapping[str, An
 
 
 def side_by_side(columns: Sequence[Any]) -> tf.Tensor:
-    """Columns `[batch]` and `[batch, ...]` as one `[batch, width of all]`, in few ops."""
+    """Joins columns `[batch]` and `[batch, ...]` to one `[batch, width of all]`, in few ops."""
     parts: list[tf.Tensor] = []
     for rank, run in itertools.groupby(map(tf.convert_to_tensor, columns), lambda x: x.shape.rank):
         tensors = list(run)
@@ -41,7 +41,7 @@ def side_by_side(columns: Sequence[Any]) -> tf.Tensor:
 
 
 def row_transform(dataset: OpenDataset) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Raw columns by name -> transformed features by name, by the dataset's transform.
+    """Applies the dataset's transform: raw columns by name -> transformed features by name.
 
     Raises:
       MillraceError: a file of the transform is damaged.

@@ -1,4 +1,4 @@
-"""The roles of a training's processes, and this process's own, as Vertex AI and TensorFlow tell them.
+"""Reads the roles of a training's processes, and this process's own, from what Vertex AI and TensorFlow set.
 
 Vertex AI sets CLUSTER_SPEC on every replica, whose roles are the places of worker pools, evaluators among them.
 Without it, TF_CONFIG says the same; unlike TensorFlow's own, it may name the evaluators, which TensorFlow does not
@@ -58,7 +58,7 @@ class Cluster:
         return [role for role, hosts in self.addresses.items() if hosts and role != EVALUATOR and len(self.tasks) > 1]
 
     def tf_config(self) -> str | None:
-        """TF_CONFIG as TensorFlow has it; None for a process that trains, evaluates and exports alone.
+        """Returns TF_CONFIG as TensorFlow has it; None for a process that trains, evaluates and exports alone.
 
         Beside a chief alone it says how many evaluators there are, which TensorFlow does not read.
         """
@@ -68,7 +68,7 @@ class Cluster:
         return self._named(self.jobs, **evaluators)
 
     def named(self) -> str:
-        """TF_CONFIG with the evaluators, which is what `read_cluster` reads."""
+        """Returns TF_CONFIG with the evaluators, as `read_cluster` reads it."""
         return self._named([role for role, hosts in self.addresses.items() if hosts])
 
     def _named(self, roles: Iterable[str], **more: int) -> str:
@@ -83,7 +83,7 @@ def read_cluster(environ: Mapping[str, str]) -> Cluster | None:
 
 
 def parse_cluster(text: str, name: str = VARIABLE) -> Cluster | None:
-    """The cluster that a variable names.
+    """Returns the cluster that a variable names.
 
     Args:
       text: the variable's value. Evaluators without an address are counted by `evaluators`, beside `cluster`.
@@ -186,7 +186,7 @@ def wait_for_chief(config: Any) -> None:
 
 
 def initialized(address: str) -> bool:
-    """Whether the first parameter server, which has the global step, has a value for it."""
+    """Returns whether the first parameter server, which has the global step, has a value for it."""
     import tensorflow as tf
 
     settings = tf.compat.v1.ConfigProto(device_filters=["/job:ps"], operation_timeout_in_ms=ANSWER_MS)

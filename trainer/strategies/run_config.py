@@ -1,4 +1,4 @@
-"""The `RunConfig` of a training: the devices of its replicas, and how many examples of a batch each of them gets.
+"""Makes the `RunConfig` of a training: the devices of its replicas, and how many examples of a batch each gets.
 
 Devices are GPUs, or parts of the CPU that TensorFlow takes for devices. Checkpoints of replicated models hold each
 variable once, under its own name, so that any strategy resumes from them. Keras 2's optimizers make their slots by
@@ -44,7 +44,7 @@ def split_cpu(count: int | None) -> None:
 
 
 def replica_devices(num_gpus: int | None) -> tuple[str, ...]:
-    """The devices of the replicas: the GPUs; on a machine without one, the logical CPUs.
+    """Returns the devices of the replicas: the GPUs; on a machine without one, the logical CPUs.
 
     Args:
       num_gpus: how many GPUs to use; None: all.
@@ -64,7 +64,7 @@ def replica_devices(num_gpus: int | None) -> tuple[str, ...]:
 
 
 def run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
-    """A `RunConfig` with the strategy that the options name.
+    """Returns a `RunConfig` with the strategy that the options name.
 
     Args:
       options: those of the training.
@@ -90,13 +90,13 @@ def run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
 
 
 def replicas_of(config: Any) -> int:
-    """How many replicas share each batch of a `RunConfig`'s training."""
+    """Returns how many replicas share each batch of a `RunConfig`'s training."""
     return len(config.train_distribute.extended.worker_devices) if config.train_distribute else 1
 
 
 @contextlib.contextmanager
 def without_notices() -> Iterator[None]:
-    """Where a strategy or a tf.data service asks tf.data for its options as sessions must, of which tf.data warns."""
+    """Keeps tf.data from warning where a strategy or a tf.data service asks it for its options as sessions must."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options", UserWarning)
         yield
@@ -146,7 +146,7 @@ def _session_config(options: TrainingPlan, config: Any) -> Any:
 
 
 def as_exported(estimator: Any) -> Any:
-    """The same Estimator, computing as its exports do, which hold no setting of a session.
+    """Returns the same Estimator, computing as its exports do, which hold no setting of a session.
 
     Its session has no lower precision and no compiler, and runs the graph as it is, as `ServedModel`'s does: what
     Grappler fuses rounds otherwise, and a deep network can make 1e-4 of that before it is trained.
@@ -162,7 +162,7 @@ def as_exported(estimator: Any) -> Any:
 
 
 def with_whole_variables(spec: Any) -> Any:
-    """An `EstimatorSpec` for TRAIN whose graph counts no parts as variables; as it is, without a strategy."""
+    """Returns an `EstimatorSpec` for TRAIN whose graph counts no parts as variables; as it is, without a strategy."""
     if not tf.distribute.has_strategy():
         return spec
     return spec._replace(training_hooks=[_LeaveOutParts(), *spec.training_hooks])

@@ -1,4 +1,4 @@
-"""Training by TPUEstimator: steps on a TPU, everything else on the host. `--tpu cpu` takes the same way on the CPU.
+"""Trains by TPUEstimator: steps on a TPU, everything else on the host. `--tpu cpu` does the same on the CPU.
 
 A TPU of one host compiles a step, so batches have one size, and all inputs are dense. Evaluations, predictions and
 exports run on the host, from checkpoints, as without a TPU. The cores of a TPU make the step on parts of the batch, so
@@ -25,23 +25,23 @@ tpu: Any = tf_estimator.tpu
 
 
 def is_tpu(config: Any) -> bool:
-    """Whether a `RunConfig` is of a training on a TPU, or of one that takes the same way on the CPU."""
+    """Returns whether a `RunConfig` is of a training on a TPU, or of one that takes the same way on the CPU."""
     return isinstance(config, tpu.RunConfig)
 
 
 def cores() -> int:
-    """How many cores make the step that is being built; 1 outside of a TPU's step, as on the CPU."""
+    """Returns how many cores make the step that is being built; 1 outside of a TPU's step, as on the CPU."""
     tpu_function: Any = importlib.import_module("tensorflow.python.tpu.tpu_function")  # private: the only place
     return tpu_function.get_tpu_context().number_of_shards or 1
 
 
 def across_cores(optimizer: Any) -> Any:
-    """A `tf.compat.v1.train.Optimizer` that applies the mean of the cores' gradients."""
+    """Returns a `tf.compat.v1.train.Optimizer` that applies the mean of the cores' gradients."""
     return optimizer if cores() == 1 else tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
 
 
 def keras_settings() -> dict[str, Any]:
-    """The same for an optimizer of Keras 2, which `CrossShardOptimizer` does not take: arguments of its constructor."""
+    """Returns arguments for a Keras 2 optimizer's constructor, with which it averages the cores' gradients."""
     return {} if cores() == 1 else {"gradient_transformers": [_mean_over_cores]}
 
 
@@ -51,7 +51,7 @@ def _mean_over_cores(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, An
 
 
 def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
-    """The `RunConfig` of a training on a TPU.
+    """Returns the `RunConfig` of a training on a TPU.
 
     Raises:
       UsageError: this TensorFlow is built without TPUs.
@@ -78,7 +78,7 @@ def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> An
 
 
 def as_tpu_estimator(estimator: Any, options: TrainingPlan, *, batch_size: int, eval_batch_size: int) -> Any:
-    """An Estimator as a TPUEstimator in the same model directory.
+    """Returns an Estimator as a TPUEstimator in the same model directory.
 
     Args:
       estimator: one whose config is from `tpu_run_config`.

@@ -14,7 +14,7 @@ import tensorflow as tf
 from schemas.dataset import OpenDataset, open_dataset
 from tests.support.csv_datasets import NUMBERS
 from tests.support.datasets import written_rows
-from trainer.data.epochs import kept, shuffled_batches, windows
+from trainer.data.epochs import repeated, shuffled_batches, windows
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions, Position
 from trainer.estimator import tf_estimator
@@ -88,7 +88,7 @@ def in_windows(window: int, *, epochs: int = 1, rows: int = ROWS, start: Positio
 def held(
     source: tf.data.Dataset, rows: int, epochs: int, *, seed: int | None = None, start: Position = BEGIN
 ) -> tf.data.Dataset:
-    return kept(source.rebatch(rows), num_epochs=epochs, seed=seed, start=start)
+    return repeated(source.rebatch(rows), num_epochs=epochs, seed=seed, start=start)
 
 
 def batches(parts: tf.data.Dataset) -> list[np.ndarray]:

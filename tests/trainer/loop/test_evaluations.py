@@ -24,7 +24,7 @@ from trainer.evaluation.report import learning_curves, rounds_panel
 from trainer.evaluation.watch import Watch
 from trainer.export.outputs import with_keys_and_classes
 from trainer.loop.evaluations import evaluation_line, plain_metrics, so_far
-from trainer.loop.kept_evaluation import KeptEvaluation
+from trainer.loop.session_evaluation import SessionEvaluation
 from trainer.models import BUILT_IN
 from trainer.spec.metrics import described
 from trainer.spec.task_spec import read_table_task_spec
@@ -178,7 +178,7 @@ def test_a_kept_session_evaluates_as_estimator_does(request, tmp_path: Path, dat
 
     estimator = built(dataset, model, tmp_path, watch)
     estimator.train(lambda: read(ModeKeys.TRAIN), max_steps=6)
-    evaluation = KeptEvaluation(estimator, lambda params: read(), steps)
+    evaluation = SessionEvaluation(estimator, lambda params: read(), steps)
     checkpoints = [str(tmp_path / f"model.ckpt-{step}") for step in (3, 6, 3)]
     for checkpoint in checkpoints:
         metrics = evaluation(checkpoint)
@@ -218,7 +218,7 @@ def test_a_model_with_local_variables_and_metrics_of_its_own(wages: OpenDataset,
 
     estimator = with_keys_and_classes(tf_estimator.Estimator(model, str(tmp_path)), wages)
     estimator.train(lambda: read(ModeKeys.TRAIN), max_steps=1)
-    evaluation = KeptEvaluation(estimator, lambda params: read(), None)
+    evaluation = SessionEvaluation(estimator, lambda params: read(), None)
     for _ in range(2):
         metrics, expected = evaluation(estimator.latest_checkpoint()), estimator.evaluate(read)
         assert metrics["both"].tolist() == expected["both"].tolist() == [[1.0, 2.0]]
@@ -249,7 +249,7 @@ def test_a_model_with_evaluation_hooks_of_its_own_is_evaluated_by_estimator(wage
 
     estimator = with_keys_and_classes(tf_estimator.Estimator(model, str(tmp_path)), wages)
     estimator.train(lambda: read(ModeKeys.TRAIN), max_steps=1)
-    evaluation = KeptEvaluation(estimator, lambda params: read(), None)
+    evaluation = SessionEvaluation(estimator, lambda params: read(), None)
     first = evaluation(estimator.latest_checkpoint())
     assert dict(first) == dict(evaluation(estimator.latest_checkpoint())) == estimator.evaluate(read)
     assert len(ended) == 3

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 
-class KeptGraph:
+class SessionGraph:
     """The graph of an Estimator's `model_fn`, public as it is, in a session.
 
     Args:

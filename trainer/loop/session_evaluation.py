@@ -1,4 +1,4 @@
-"""Evaluations of one training, by one graph in one session.
+"""Evaluates the checkpoints of a training by one graph in one session.
 
 With a strategy, on a TPU, and where a model brings hooks of its own for evaluations, `Estimator.evaluate` does it.
 """
@@ -14,13 +14,13 @@ import tensorflow as tf
 
 from trainer.estimator import tf_estimator
 from trainer.images.summaries import summary_writer
-from trainer.model_dir.kept_graph import KeptGraph
+from trainer.model_dir.session_graph import SessionGraph
 
 Summary = tf.compat.v1.Summary
 GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
 
 
-class KeptEvaluation:
+class SessionEvaluation:
     """Evaluates checkpoints of an Estimator, as its `evaluate` does.
 
     Args:
@@ -41,13 +41,13 @@ class KeptEvaluation:
         self._estimator = estimator
         self._read = read
         self._steps = steps
-        self._graph: KeptGraph | None = None
+        self._graph: SessionGraph | None = None
         self._hooks: list[Any] = []
-        self._kept = keep
+        self._in_session = keep
 
     def __call__(self, checkpoint: str) -> Mapping[str, Any]:
         """The metrics of a checkpoint by name, and its `global_step`; they are written for TensorBoard, too."""
-        if self._graph is None and self._kept:
+        if self._graph is None and self._in_session:
             self._build()
         if self._graph is None:
             metrics: Mapping[str, Any] = self._estimator.evaluate(
@@ -65,13 +65,13 @@ class KeptEvaluation:
             self._graph = None
 
     def _build(self) -> None:
-        self._graph = KeptGraph(self._estimator, tf_estimator.ModeKeys.EVAL, lambda: self._read({}), self._wanted)
+        self._graph = SessionGraph(self._estimator, tf_estimator.ModeKeys.EVAL, lambda: self._read({}), self._fetches)
         # Hooks of other packages may add to the graph, which is finished. Those of this one do not.
-        self._kept = all(type(hook).__module__.startswith("trainer.") for hook in self._hooks)
-        if not self._kept:
+        self._in_session = all(type(hook).__module__.startswith("trainer.") for hook in self._hooks)
+        if not self._in_session:
             self.close()
 
-    def _wanted(self, spec: Any) -> tuple[dict[str, Any], list[Any]]:
+    def _fetches(self, spec: Any) -> tuple[dict[str, Any], list[Any]]:
         """The metrics' values by name, and what a batch does to them."""
         self._hooks = list(spec.evaluation_hooks)
         metrics = dict(spec.eval_metric_ops or {})
