@@ -126,7 +126,7 @@ def test_standard_error_that_takes_nothing_either() -> None:
 def test_what_standard_error_does_not_take_is_lost_and_nothing_else(redirected: str, tmp_path: Path) -> None:
     """Notes on the way, the line of a status and an error: each ends the command as it would have ended."""
     table = tmp_path / "table.csv"
-    table.write_text("\n".join(["x,y", *(f"{i},{'ab'[i % 2]}" for i in range(40))]))
+    table.write_text("\n".join(["x,y", *(f"{i % 7},{'ab'[i % 2]}" for i in range(40))]))
     for label, code in (("y", 0), ("z", 2)):
         script = f'"$0" -m schemas.init "$1" --label {label} --output "$2" {redirected}'
         argv = ["bash", "-c", script, sys.executable, str(table), str(tmp_path / "schema.yaml")]
