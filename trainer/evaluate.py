@@ -14,10 +14,12 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from schemas import command, storage
@@ -38,7 +40,7 @@ from trainer.spec.task_spec import AS_IT_IS
 from trainer.start import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.evaluation.predictions import Predictions
+    from trainer.evaluation.report import Evaluated
 
 PROG = "python -m trainer.evaluate"
 
@@ -116,16 +118,22 @@ def evaluate(options: EvaluateOptions) -> Evaluation:
     check_slices(dataset, options.slice_by)
     plans = [_plan(dataset, model, options, folder) for model in models]
     start_tensorflow(verbose=options.verbose)
-    from trainer.evaluation import versus
+    from trainer.evaluation import report, versus
     from trainer.evaluation.page import predictions_path, write_report
 
-    content, predictions = _evaluated(dataset, plans[0], models[0], predictions_path(folder, split))
-    report = write_report(folder, split, content)
+    with _evaluating(dataset, plans[0], models[0]) as evaluated:
+        path = predictions_path(folder, split)
+        content = report.full(evaluated, slice_by=options.slice_by, predictions_path=path)
+    content["export"] = models[0].export
+    page = write_report(folder, split, content)
     if len(models) == 1:
-        return Evaluation(report, content)
-    first, second = _names(*models)
-    sides = (versus.Side(first, content, predictions), versus.Side(second, *_evaluated(dataset, plans[1], models[1])))
-    return Evaluation(report, content, versus.write_page(folder, split, *sides), versus.verdict(*sides))
+        return Evaluation(page, content)
+    with _evaluating(dataset, plans[1], models[1]) as other:
+        other_content = {**report.summary(other), "export": models[1].export}
+    names = _names(*models)
+    first = versus.ComparedModel(names[0], content, evaluated.predictions)
+    second = versus.ComparedModel(names[1], other_content, other.predictions)
+    return Evaluation(page, content, versus.write_page(folder, split, first, second), versus.verdict(first, second))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +143,11 @@ class _Model:
     model_dir: str
     export: str
     training: RecordedTraining
+
+    @property
+    def checkpoint(self) -> str:
+        """The export's weights, as a checkpoint."""
+        return layout.join(self.export, "variables", "variables")
 
 
 def _model(dataset: OpenDataset, path: str, saved_model: str | None = None, advice: str = "") -> _Model:
@@ -176,40 +189,33 @@ def _plan(dataset: OpenDataset, model: _Model, options: EvaluateOptions, folder:
     )
 
 
-def _evaluated(
-    dataset: OpenDataset, options: TrainingPlan, model: _Model, path: str | None = None
-) -> tuple[dict[str, Any], Predictions | None]:
-    """The content of a report, and the predictions, which are written to a path; without it, of the metrics alone."""
+@contextlib.contextmanager
+def _evaluating(dataset: OpenDataset, plan: TrainingPlan, model: _Model) -> Iterator[Evaluated]:
+    """Evaluates a model; its Estimator can be used in the `with` block."""
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import input_options
-    from trainer.evaluation.report import Evaluated, full
-    from trainer.evaluation.watch import Watch
+    from trainer.evaluation.report import Evaluated
+    from trainer.evaluation.watch import Watch, predicted_again
     from trainer.export.outputs import restore_estimator
     from trainer.loop.evaluations import plain_metrics, read_curves
 
-    split, mode = options.eval_split, "eval"
-    checkpoint = layout.join(model.export, "variables", "variables")
-    reading = input_options(dataset, options, split=split, mode=mode)
+    split, steps, checkpoint = plan.eval_split, plan.eval_steps, model.checkpoint
+    reading = input_options(dataset, plan, split=split, mode="eval")
     with tempfile.TemporaryDirectory(prefix="millrace-evaluate-") as scratch:
-        watch = Watch(dataset, (options.label or AS_IT_IS).class_weights)
+        watch = Watch(dataset, (plan.label or AS_IT_IS).class_weights)
         estimator = restore_estimator(model.model_dir, dataset, scratch=scratch, watch=watch)
         metrics = plain_metrics(
             estimator.evaluate(
-                lambda: input_fn(dataset, split, mode=mode, options=reading),
-                steps=options.eval_steps,
-                checkpoint_path=checkpoint,
+                lambda: input_fn(dataset, split, mode="eval", options=reading), steps=steps, checkpoint_path=checkpoint
             )
         )
-        step = int(metrics["global_step"])
-        evaluated = Evaluated(dataset, split, step, options.model, metrics, watch.last, options.slice_by)
-        curves = read_curves(dataset, dataclasses.replace(options, model_dir=model.model_dir), training=True)
+        predictions = watch.last
+        if predictions is None:
+            predictions = predicted_again(estimator, checkpoint, dataset, split, reading, steps=steps)
+        curves = read_curves(dataset, dataclasses.replace(plan, model_dir=model.model_dir), training=True)
         if (split, dataset.run) != (model.training.plan.eval_split, model.training.data.run):
             curves = {**curves, "panels": []}  # they are of the rows that the training evaluated
-        content = full(
-            evaluated, curves, estimator, checkpoint, options=options, steps=options.eval_steps, predictions_path=path
-        )
-    content["export"] = model.export
-    return content, watch.last
+        yield Evaluated(dataset, split, reading, plan.model, estimator, checkpoint, metrics, predictions, curves)
 
 
 def _run(options: EvaluateOptions, prog: str) -> command.Report:

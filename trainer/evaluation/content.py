@@ -1,12 +1,14 @@
-"""What a report says of a table of predictions, as JSON holds it: metrics, classes, confusion, curves, residuals."""
+"""What a table of predictions says, as JSON holds it: metrics, classes, confusion, curves, residuals, and notes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from schemas.errors import counted, few
 from trainer.evaluation.metrics import calibration_bins, margins, measure, report_metrics
 from trainer.evaluation.predictions import MOST_CLASSES, Predictions
 from trainer.evaluation.ranking import TABLE, Ranking, quotient
@@ -21,7 +23,7 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
 def content_of(p: Predictions) -> dict[str, Any]:
-    """Everything about an evaluation: its metrics, those that are undefined with the reason, and what is drawn."""
+    """Returns the metrics of an evaluation, those that are undefined with the reason, and what is drawn."""
     usable = p.without_unusable()
     values = {name: measure(name, usable) for name in report_metrics(p.target)}
     metrics = {name: value if math.isfinite(value) else None for name, value in values.items()}
@@ -29,6 +31,29 @@ def content_of(p: Predictions) -> dict[str, Any]:
     kind = "classes" if p.target.names else "values"
     shown = _of_classes(usable) if p.target.names else _of_values(usable) if usable.rows else {}
     return {"kind": kind, "metrics": metrics, "undefined": undefined, **shown}
+
+
+def notes_of(predictions: Predictions, content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what a reader must know before he reads the numbers."""
+    rows = predictions.rows
+    if not rows:
+        yield "The split has no rows: there is nothing to report."
+    if bad := int(rows - predictions.usable.sum()):
+        yield (
+            f"{bad:,} of {rows:,} predictions are NaN or infinite, and are left out of all "
+            "figures. Look at the learning rate and at the features of these rows."
+        )
+    if 0 < rows < content["rows_of_the_split"]:
+        yield f"Evaluated on {rows:,} of the {content['rows_of_the_split']:,} rows of the split (--eval_steps)."
+    if 0 < rows < 100:
+        yield f"Only {counted(rows, 'rows')}: with so few, other rows could give quite different numbers."
+    scored = 0 if predictions.probabilities is None else len(predictions.probabilities)
+    if 0 < scored < rows:
+        yield f"Curves and the areas under them are of the first {scored:,} of {rows:,} rows."
+    if predictions.usable.any() and predictions.target.names:
+        missing = [row["class"] for row in content["classes"] if row["support"] == 0]
+        if missing:
+            yield f"No row of the split is of the class {few(missing)}: recall and AUC of it are undefined."
 
 
 def _why_undefined(name: str, rows: int, p: Predictions) -> str:
@@ -44,14 +69,16 @@ def _why_undefined(name: str, rows: int, p: Predictions) -> str:
         if not p.rankings:
             return f"curves are made of up to {MOST_CLASSES:,} classes, and there are {len(names):,}"
         return "the split has rows of one class only"
-    if names:
-        return "the labels or the predictions are of one class only"
-    return "every label of the split is the same number"
+    return (
+        "the labels or the predictions are of one class only"
+        if names
+        else "every label of the split is the same number"
+    )
 
 
 def _of_classes(p: Predictions) -> dict[str, Any]:
-    names, target = p.target.names, p.target
-    support, _, _ = margins(p)
+    names, positive = p.target.names, p.target.positive
+    support = margins(p)[0]
     frequent = sorted(p.rankings, key=lambda i: -support[i])[:CURVES]
     content: dict[str, Any] = {
         "classes": _by_class(p),
@@ -59,28 +86,26 @@ def _of_classes(p: Predictions) -> dict[str, Any]:
         "curves": {names[i]: p.rankings[i].curves() for i in sorted(frequent)},
         "calibration": _calibration(p),
     }
-    if target.binary:
-        content["positive_class"] = names[target.positive]
-        ranking = p.rankings[target.positive]
-        if not ranking.undefined:
-            content["thresholds"] = _thresholds(ranking)
+    if p.target.binary:
+        content["positive_class"] = names[positive]
+        if not p.rankings[positive].undefined:
+            content["thresholds"] = _thresholds(p.rankings[positive])
     return content
 
 
 def _by_class(p: Predictions) -> list[dict[str, Any]]:
     """Support, precision, recall, F1 and AUC of each class; None: undefined, since the divisor is 0."""
-    support, predicted, correct = (x.tolist() for x in margins(p))
     rows = []
-    for i, name in enumerate(p.target.names):
+    for i, (name, support, predicted, correct) in enumerate(zip(p.target.names, *margins(p), strict=False)):
         ranking = p.rankings.get(p.target.positive if p.target.binary else i)  # of two classes, both areas are the same
         rows.append(
             {
                 "class": name,
-                "support": support[i],
-                "predicted": predicted[i],
-                "precision": quotient(correct[i], predicted[i]),
-                "recall": quotient(correct[i], support[i]),
-                "f1": quotient(2 * correct[i], support[i] + predicted[i]),
+                "support": float(support),
+                "predicted": float(predicted),
+                "precision": quotient(float(correct), float(predicted)),
+                "recall": quotient(float(correct), float(support)),
+                "f1": quotient(2 * float(correct), float(support + predicted)),
                 "auc": None if ranking is None or ranking.undefined else ranking.auc(),
             }
         )
@@ -103,12 +128,9 @@ def _confusion(p: Predictions) -> dict[str, Any]:
     matrix[np.searchsorted(shown, true[inside]), np.searchsorted(shown, guesses[inside])] = weights[inside]
     wrong = np.flatnonzero(true != guesses)
     worst = wrong[np.argsort(-weights[wrong], kind="stable")][:MISTAKES]
+    complete = len(shown) == classes
     return {
-        "confusion": {
-            "classes": [names[i] for i in shown],
-            "matrix": matrix.tolist(),
-            "complete": len(shown) == classes,
-        },
+        "confusion": {"classes": [names[i] for i in shown], "matrix": matrix.tolist(), "complete": complete},
         "mistakes": [
             {
                 "true": names[true[i]],
@@ -135,7 +157,7 @@ def _calibration(p: Predictions) -> dict[str, Any]:
 
 
 def _thresholds(ranking: Ranking) -> dict[str, Any]:
-    """What each threshold gives, and the one with the highest F1."""
+    """The result of each threshold, and that of the one with the highest F1."""
     return {"table": [ranking.at(threshold) for threshold in TABLE], "best_f1": ranking.at(ranking.best_f1())}
 
 
@@ -146,10 +168,11 @@ def _of_values(p: Predictions) -> dict[str, Any]:
     low, high = np.quantile(residuals, [0.005, 0.995])
     low, high = (low, high) if high > low else (low - 0.5, low + 0.5)
     counts, edges = np.histogram(np.clip(residuals, low, high), BARS, (low, high))
+    quantiles = dict(zip(map(str, QUANTILES), np.quantile(residuals, QUANTILES).tolist(), strict=True))
     dots = np.linspace(0, len(labels) - 1, min(DOTS, len(labels))).astype(int)  # the split is shuffled
     return {
         "residuals": {
-            "quantiles": dict(zip(map(str, QUANTILES), np.quantile(residuals, QUANTILES).tolist(), strict=True)),
+            "quantiles": quantiles,
             "edges": edges.tolist(),
             "counts": counts.tolist(),
             "rows": len(residuals),

@@ -27,8 +27,8 @@ CALIBRATION_BINS = 10
 ROW_VALUES: Mapping[str, Callable[[Predictions], np.ndarray]] = {
     "accuracy": lambda p: (p.label == p.predicted).astype(np.float64),
     "log_loss": lambda p: p.loss,
-    "brier_score": lambda p: p.loss if p.brier is None else p.brier,
-    "recall_at_5": lambda p: np.zeros(p.rows) if p.among_five is None else p.among_five,
+    "brier_score": lambda p: p.brier,
+    "recall_at_5": lambda p: p.among_five,
     "share_of_the_positive_class": lambda p: p.label == p.target.positive,
     "mean_prediction": lambda p: p.score,
     "mean_label": lambda p: p.label,

@@ -52,10 +52,10 @@ class Predictions:
       predicted: class ids; of numbers, the values.
       score: the probability of the positive one of two classes, of more that of the predicted one; or the value.
       loss: the log loss of each row; of numbers, the squared residual. NaN: the prediction or the weight is no number.
+      brier: the Brier score of each row; of numbers, the squared residual.
+      among_five: whether the label's class is among the five most probable ones (of equals, the lower ids).
       target: what is predicted.
-      brier: the Brier score of each row; None: of numbers.
-      among_five: whether the label's class is among the five most probable ones (of equals, the lower ids); likewise.
-      probabilities: of more than two classes, those of the first rows, float32 `[some rows, classes]`.
+      probabilities: of more than two classes, those of the first rows, float32 `[first rows, classes]`.
     """
 
     label: np.ndarray
@@ -63,9 +63,9 @@ class Predictions:
     predicted: np.ndarray
     score: np.ndarray
     loss: np.ndarray
+    brier: np.ndarray
+    among_five: np.ndarray
     target: PredictionTarget = PredictionTarget()
-    brier: np.ndarray | None = None
-    among_five: np.ndarray | None = None
     probabilities: np.ndarray | None = None
 
     @classmethod
@@ -77,7 +77,7 @@ class Predictions:
         predicted: np.ndarray,
         weight: np.ndarray,
     ) -> Predictions:
-        """From probabilities `[rows, classes]`."""
+        """Returns the table of probabilities `[rows, classes]`."""
         rows = np.arange(len(label))
         usable = np.isfinite(probabilities).all(axis=1) & np.isfinite(weight)
         if not usable.all():
@@ -90,18 +90,19 @@ class Predictions:
         ahead = (probabilities > own).sum(axis=1) + ((probabilities == own) & before).sum(axis=1)
         score = probabilities[:, target.positive] if target.binary else probabilities[rows, predicted]
         of_all = None if target.binary else probabilities
-        return cls(label, weight, predicted, score, loss, target, brier, ahead < 5, of_all)
+        return cls(label, weight, predicted, score, loss, brier, ahead < 5, target, of_all)
 
     @classmethod
     def of_values(cls, label: np.ndarray, values: np.ndarray, weight: np.ndarray) -> Predictions:
-        """From predicted numbers."""
+        """Returns the table of predicted numbers `[rows]`."""
         usable = np.isfinite(values) & np.isfinite(weight)
         with np.errstate(invalid="ignore"):
-            return cls(label, weight, values, values, np.where(usable, (values - label) ** 2, np.nan))
+            loss = np.where(usable, (values - label) ** 2, np.nan)
+        return cls(label, weight, values, values, loss, loss, np.zeros(len(label), bool))
 
     @classmethod
     def of_batch(cls, target: PredictionTarget, batch: Mapping[str, np.ndarray]) -> Predictions:
-        """From `labels`, the predictions as `trainer.export.outputs` names them, and `weights` if there are any."""
+        """Returns the table of a batch: `labels`, predictions by the names of the outputs, and maybe `weights`."""
         labels = batch["labels"].reshape(-1)
         weights = batch.get("weights")
         weight = np.ones(len(labels)) if weights is None else weights.reshape(-1).astype(np.float64)
@@ -112,24 +113,23 @@ class Predictions:
 
     @classmethod
     def joined(cls, target: PredictionTarget, parts: Sequence[Predictions]) -> Predictions:
-        """The rows of all parts, one after another."""
+        """Returns the rows of all parts, one after another."""
         if not parts:
-            return cls.of_batch(target, _nothing(target))
-        columns = {
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
-            for field in dataclasses.fields(cls)
-            if isinstance(getattr(parts[0], field.name), np.ndarray)
-        }
-        return cls(**columns, target=target)
+            ids, probabilities = np.zeros(0, np.int64), np.zeros((0, len(target.names)), np.float32)
+            parts = [cls.of_batch(target, {"labels": ids, CLASS_ID: ids, PROBABILITIES: probabilities, VALUE: ids})]
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        stored = [part.probabilities for part in parts if part.probabilities is not None]
+        return cls(**columns, target=target, probabilities=np.concatenate(stored) if stored else None)
 
     def take(self, rows: np.ndarray) -> Predictions:
-        """Some of the rows, without the probabilities of all classes."""
-        columns = {
-            field.name: getattr(self, field.name)[rows]
-            for field in dataclasses.fields(self)
-            if isinstance(getattr(self, field.name), np.ndarray) and field.name != "probabilities"
-        }
+        """Returns these rows, by place or by a mask, without the probabilities of all classes."""
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _COLUMNS}
         return Predictions(**columns, target=self.target)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.label)
 
     @property
     def usable(self) -> np.ndarray:
@@ -137,7 +137,7 @@ class Predictions:
         return np.isfinite(self.loss)
 
     def without_unusable(self) -> Predictions:
-        """The usable rows, with the probabilities of all classes, as far as they are there."""
+        """Returns the usable rows, with the probabilities of all classes of those that have them."""
         usable, probabilities = self.usable, self.probabilities
         if usable.all():
             return self
@@ -147,26 +147,17 @@ class Predictions:
 
     @functools.cached_property
     def rankings(self) -> Mapping[int, Ranking]:
-        """By class, the rows by their score of it: of two classes the positive one; of more, those with probabilities.
-
-        All rows must be usable.
-        """
+        """The usable rows by their score of a class: of the positive one of two, or of each with probabilities."""
         if self.target.binary:
             positive = self.target.positive
             return {positive: rank(self.score, self.label == positive, self.weight)}
         if self.probabilities is None or len(self.target.names) > MOST_CLASSES:
             return {}
-        rows = len(self.probabilities)
-        classes = range(len(self.target.names))
-        return {i: rank(self.probabilities[:, i], self.label[:rows] == i, self.weight[:rows]) for i in classes}
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return len(self.label)
+        label, weight = self.label[: len(self.probabilities)], self.weight[: len(self.probabilities)]
+        return {i: rank(column, label == i, weight) for i, column in enumerate(self.probabilities.T)}
 
     def worst(self, limit: int) -> np.ndarray:
-        """The places of the usable rows with the highest loss, highest first."""
+        """Returns the places of the usable rows with the highest loss, highest first."""
         finite = np.flatnonzero(self.usable)
         if len(finite) > limit:
             finite = finite[np.argpartition(-self.loss[finite], limit)[:limit]]
@@ -194,11 +185,7 @@ class Predictions:
         storage.write_bytes(path, sink.getvalue().to_pybytes())
 
 
-def _nothing(target: PredictionTarget) -> dict[str, np.ndarray]:
-    """A batch without rows."""
-    ids = np.zeros(0, np.int64)
-    probabilities = np.zeros((0, len(target.names)), np.float32)
-    return {"labels": ids, CLASS_ID: ids, PROBABILITIES: probabilities, VALUE: np.zeros(0)}
+_COLUMNS = ("label", "weight", "predicted", "score", "loss", "brier", "among_five")
 
 
 class Collector:

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,20 +18,38 @@ from schemas.spec.table import Schema
 from trainer.evaluation.metrics import measure
 from trainer.evaluation.predictions import Predictions
 
-LONGEST = 50  # values of a vector that are told apart: not the pixels of an image
+LONGEST = 50  # values of a vector that have slices of their own: not the pixels of an image
+MOST_WORDS = 50  # of a feature that have slices of their own: the most frequent ones
+RANGES = 5  # that a number is cut into, by its quantiles
+FEW = 12  # distinct numbers: up to here each is a slice of its own
+LISTED = 50  # slices of a feature, those with the most rows
+WORST, OF_ONE_FEATURE = 10, 3
+LEAST_ROWS, LEAST_SHARE = 30, 0.002  # of a slice among the worst
+CERTAIN = 3.0  # standard errors between the loss of such a slice and that of all rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One value of a feature. `column`: its place in the stored vector; None: the feature holds a single value."""
+    """One value of a feature.
+
+    Attributes:
+      feature: the stored feature.
+      column: the value's place in the stored vector; None: the feature holds a single value.
+      name: what people call it, such as `terrain[0]`.
+    """
 
     feature: str
     column: int | None = None
     name: str = ""
 
+    def values(self, features: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns the part's values among those of all features, `[rows]`."""
+        values = features[self.feature]
+        return values.reshape(-1) if self.column is None else values[:, self.column]
+
 
 def parts_of(entry: Input, feature: Feature | None) -> Iterator[Part]:
-    """The values of a stored feature that can be told apart; none of a bag, of a long vector or of tokens.
+    """Yields the single values of a stored feature; none of a bag, of a long vector or of tokens.
 
     Args:
       entry: the stored feature.
@@ -46,57 +64,45 @@ def parts_of(entry: Input, feature: Feature | None) -> Iterator[Part]:
 
 
 def declared_parts(schema: Schema) -> list[str]:
-    """The names of the values that the schema's features become, before its vocabularies are known."""
-    names = []
-    for feature in schema.inputs:
-        for entry in feature.inputs(1):
-            names += [part.name for part in parts_of(entry, feature) if not hashed(entry, feature)]
-    return names
+    """Returns the names of the values that can be sliced by, before the schema's vocabularies are known."""
+    entries = ((entry, feature) for feature in schema.inputs for entry in feature.inputs(1))
+    return [part.name for entry, feature in entries if not hashed(entry, feature) for part in parts_of(entry, feature)]
 
 
 def hashed(entry: Input, feature: Feature | None) -> bool:
-    """Whether ids are buckets of a hash, which say nothing to a reader."""
+    """Returns whether ids are buckets of a hash, which say nothing to a reader."""
     return (isinstance(entry, Ids) and entry.crossed) or getattr(feature, "hash_buckets", None) is not None
-
-
-MOST_WORDS = 50  # of a feature that are told apart: the most frequent ones
-RANGES = 5  # a number is cut into, by its quantiles
-FEW = 12  # distinct numbers: up to here each is a slice of its own
-MOST_VALUES = 10_000  # of a feature that is sliced
-LISTED = 50  # slices of a feature, those with the most rows
-WORST, OF_ONE_FEATURE = 10, 3
-LEAST_ROWS, LEAST_SHARE = 30, 0.002  # of a slice among the worst
-CERTAIN = 3.0  # standard errors between the loss of such a slice and that of all rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Slicing:
-    """How a feature divides rows.
+    """How a feature divides rows into slices.
 
     Attributes:
       name: the feature's.
-      values: how many parts there are.
-      part: feature values `[rows]` -> part of each row, int64 `[rows]`.
-      text: part -> what it is called.
-      in_order: whether the parts have an order of their own, in which they are listed.
+      count: how many slices there are.
+      codes: feature values `[rows]` -> the slice of each row, int64 `[rows]`.
+      text: slice -> what it is called.
+      in_order: whether the slices have an order of their own, in which they are listed.
     """
 
     name: str
-    values: int
-    part: Callable[[Mapping[str, np.ndarray]], np.ndarray]
+    count: int
+    codes: Callable[[Mapping[str, np.ndarray]], np.ndarray]
     text: Callable[[int], str]
     in_order: bool = False
 
 
-def of_ids(part: Part, count: int, text: Callable[[int], str]) -> Slicing:
-    """One part for each id."""
-    return Slicing(part.name, count, lambda features: np.clip(taken(features, part), 0, count - 1), text)
+def by_id(part: Part, names: Sequence[str]) -> Slicing:
+    """Returns one slice for each id, by the names of the ids."""
+    last = len(names) - 1
+    return Slicing(part.name, len(names), lambda features: np.clip(part.values(features), 0, last), names.__getitem__)
 
 
-def of_numbers(part: Part, sample: np.ndarray, text: Callable[[float], str] = lambda x: readable(x, 4)) -> Slicing:
-    """One part for each of a few numbers, or for each of five ranges that hold about as many rows of the sample.
+def by_number(part: Part, sample: np.ndarray, text: Callable[[float], str] = lambda x: readable(x, 4)) -> Slicing:
+    """Returns one slice for each of a few numbers, or for each of five ranges with about as many rows of the sample.
 
-    The last part holds missing numbers.
+    The last slice holds missing numbers.
     """
     sample = sample[~np.isnan(sample)]
     distinct = np.unique(sample)
@@ -109,44 +115,40 @@ def of_numbers(part: Part, sample: np.ndarray, text: Callable[[float], str] = la
         names = [f"below {limits[0]}", *(f"{a} to {b}" for a, b in itertools.pairwise(limits)), f"from {limits[-1]}"]
     names.append("(missing)")
 
-    def part_of(features: Mapping[str, np.ndarray]) -> np.ndarray:
-        values = taken(features, part)
+    def codes(features: Mapping[str, np.ndarray]) -> np.ndarray:
+        values = part.values(features)
         return np.where(np.isnan(values), len(names) - 1, np.searchsorted(ends, values, "right"))
 
-    return Slicing(part.name, len(names), part_of, names.__getitem__, in_order=True)
+    return Slicing(part.name, len(names), codes, names.__getitem__, in_order=True)
 
 
-def of_words(part: Part, sample: np.ndarray) -> Slicing:
-    """One part for each of the most frequent words of the sample, `bytes` objects, and one for all other words."""
+def by_word(part: Part, sample: np.ndarray) -> Slicing:
+    """Returns one slice for each of the most frequent words of the sample, `bytes` objects, and one for the rest."""
     counts = collections.Counter(word.strip() for word in sample)
-    codes = {word: code for code, (word, _) in enumerate(counts.most_common(MOST_WORDS))}
-    names = [word.decode("utf-8", "replace") or "(missing)" for word in codes]
+    places = {word: place for place, (word, _) in enumerate(counts.most_common(MOST_WORDS))}
+    names = [*(word.decode("utf-8", "replace") or "(missing)" for word in places), "(all other values)"]
 
-    def part_of(features: Mapping[str, np.ndarray]) -> np.ndarray:
-        values = taken(features, part)
-        return np.fromiter((codes.get(word.strip(), len(names)) for word in values), np.int64, len(values))
+    def codes(features: Mapping[str, np.ndarray]) -> np.ndarray:
+        values = part.values(features)
+        return np.fromiter((places.get(word.strip(), len(places)) for word in values), np.int64, len(values))
 
-    return Slicing(part.name, len(names) + 1, part_of, [*names, "(all other values)"].__getitem__)
-
-
-def taken(features: Mapping[str, np.ndarray], part: Part) -> np.ndarray:
-    """The values of a part, `[rows]`."""
-    values = features[part.feature]
-    return values.reshape(-1) if part.column is None else values[:, part.column]
+    return Slicing(part.name, len(names), codes, names.__getitem__)
 
 
-def crossed(parts: list[Slicing]) -> Slicing:
-    """One part for each combination of the parts of several features."""
-    sizes = [part.values for part in parts]
+def crossed(slicings: Sequence[Slicing]) -> Slicing:
+    """Returns one slice for each combination of the slices of several features; of one feature its own."""
+    if len(slicings) == 1:
+        return slicings[0]
+    sizes = [slicing.count for slicing in slicings]
 
-    def part_of(features: Mapping[str, np.ndarray]) -> np.ndarray:
-        return np.ravel_multi_index([part.part(features) for part in parts], sizes)
+    def codes(features: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.ravel_multi_index([slicing.codes(features) for slicing in slicings], sizes)
 
     def text(code: int) -> str:
         places = np.unravel_index(code, sizes)
-        return ", ".join(part.text(int(place)) for part, place in zip(parts, places, strict=True))
+        return ", ".join(slicing.text(int(place)) for slicing, place in zip(slicings, places, strict=True))
 
-    return Slicing(", ".join(part.name for part in parts), math.prod(sizes), part_of, text)
+    return Slicing(", ".join(slicing.name for slicing in slicings), math.prod(sizes), codes, text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,104 +160,114 @@ class Slice:
     rows: np.ndarray
 
 
-def slices_of(schema: Schema, name: str, values: np.ndarray) -> Iterator[Slice]:
-    """The parts of rows with these raw values of a feature, float32 or `bytes`, `[rows]` or `[rows, width]`."""
+def raw_slices(schema: Schema, name: str, values: np.ndarray) -> Iterator[Slice]:
+    """Yields the slices of rows by the raw values of a feature, float32 or `bytes`, `[rows]` or `[rows, width]`."""
     feature = next(f for f in schema.inputs if f.name == name)
     whole = Part(name, None, name)
     if isinstance(feature, OneHot):
         values = values.argmax(axis=1)
-        slicings = [of_ids(whole, len(feature.refs), lambda column: str(feature.refs[column]))]
+        slicings = [by_id(whole, [str(ref) for ref in feature.refs])]
     elif values.dtype == object:
-        slicings = [of_words(whole, values)]
+        slicings = [by_word(whole, values)]
     elif values.ndim == 1:
-        slicings = [of_numbers(whole, values)]
+        slicings = [by_number(whole, values)]
     else:
         columns = [Part(name, column, f"{name}[{ref}]") for column, ref in enumerate(feature.refs)]
-        slicings = [of_numbers(part, values[:, part.column]) for part in columns]
+        slicings = [by_number(part, values[:, part.column]) for part in columns]
     for slicing in slicings:
-        codes = slicing.part({name: values})
+        codes = slicing.codes({name: values})
         yield from (Slice(slicing.name, slicing.text(code), codes == code) for code in np.unique(codes).tolist())
 
 
-class Slices:
-    """Sums by part, added batch by batch. Each part of `slicings` has a row of sums."""
+@dataclasses.dataclass(frozen=True)
+class SlicedRows:
+    """The rows of an evaluation, divided by one feature.
 
-    def __init__(self, slicings: list[Slicing], predictions: Predictions, *, keep_parts: bool = False) -> None:
-        """Args:
+    Attributes:
+      slicing: the division.
+      sums: by slice the number of rows, their weight, their weighted loss and its square, and the weight of the rows
+        that are predicted correctly: float64 `[5, slices]`.
+      codes: the slice of each row, int32 `[rows]`; empty: not kept.
+    """
 
-        slicings: the divisions.
-        predictions: of the rows, in the order in which their features come.
-        keep_parts: hold each row's part, for the AUC of each part, too.
-        """
-        self._slicings = slicings
-        self._predictions = predictions
-        self._classes = bool(predictions.target.names)
-        self._sums = [np.zeros((5, slicing.values)) for slicing in slicings]
-        self._parts: list[list[np.ndarray]] | None = [[] for _ in slicings] if keep_parts else None
-        self._added = 0
+    slicing: Slicing
+    sums: np.ndarray
+    codes: np.ndarray
 
-    def add(self, features: Mapping[str, np.ndarray]) -> None:
-        """Adds the next rows."""
-        rows = len(next(iter(features.values())))
-        at = slice(self._added, self._added + rows)
-        self._added = at.stop
-        loss, weight = self._predictions.loss[at], self._predictions.weight[at]
-        usable = np.isfinite(loss)
-        loss, weight = np.where(usable, loss, 0.0), np.where(usable, weight, 0.0)
-        good = self._predictions.label[at] == self._predictions.predicted[at] if self._classes else np.zeros(rows)
-        sums = (usable.astype(np.float64), weight, weight * loss, weight * loss**2, weight * good)
-        for i, (slicing, totals) in enumerate(zip(self._slicings, self._sums, strict=True)):
-            part = slicing.part(features).astype(np.int64)
-            for place, values in enumerate(sums):
-                totals[place] += np.bincount(part, values, slicing.values)
-            if self._parts is not None:
-                self._parts[i].append(part.astype(np.int32))
 
-    def tables(self) -> list[dict[str, Any]]:
-        """By feature: its slices, ranges in their order, others by their number of rows."""
-        tables = []
-        for i, (slicing, sums) in enumerate(zip(self._slicings, self._sums, strict=True)):
-            order = np.arange(slicing.values) if slicing.in_order else np.argsort(-sums[0], kind="stable")
-            order = order[sums[0][order] > 0]
-            parts = None if self._parts is None else np.concatenate([[], *self._parts[i]]).astype(np.int64)
-            rows = [self._row(slicing, sums, int(p), parts) for p in order[:LISTED]]
-            tables.append({"feature": slicing.name, "slices": rows, "left_out": max(0, len(order) - LISTED)})
-        return tables
+def slice_rows(
+    slicings: Sequence[Slicing],
+    predictions: Predictions,
+    batches: Iterable[Mapping[str, np.ndarray]],
+    with_codes: Sequence[Slicing] = (),
+) -> list[SlicedRows]:
+    """Divides the rows of an evaluation by each of several features.
 
-    def worst(self) -> list[dict[str, Any]]:
-        """The slices with the highest loss, of those that are large, and surely worse than all rows together."""
-        candidates = []
-        for slicing, sums in zip(self._slicings, self._sums, strict=True):
-            rows, weight, loss, squared, _ = sums
-            least = max(LEAST_ROWS, LEAST_SHARE * rows.sum())
-            overall = loss.sum() / max(weight.sum(), 1e-300)
-            for part in np.flatnonzero((rows >= least) & (rows < rows.sum()) & (weight > 0)):
-                mean = loss[part] / weight[part]
-                error = math.sqrt(max(squared[part] / weight[part] - mean**2, 0.0) / rows[part])
-                if mean - overall > CERTAIN * error:
-                    entry = self._row(slicing, sums, int(part), None)
-                    candidates.append((mean, {"feature": slicing.name, **entry}))
-        candidates.sort(key=lambda pair: -pair[0])
-        taken: collections.Counter[str] = collections.Counter()
-        worst: list[dict[str, Any]] = []
-        for _, entry in candidates:
-            taken[entry["feature"]] += 1
-            if taken[entry["feature"]] <= OF_ONE_FEATURE and len(worst) < WORST:
-                worst.append(entry)
-        return worst
+    Args:
+      slicings: the divisions.
+      predictions: of the rows.
+      batches: the stored features, in the order of the rows.
+      with_codes: the divisions whose codes are kept, for the AUC of each slice.
+    """
+    sums = [np.zeros((5, slicing.count)) for slicing in slicings]
+    codes: list[list[np.ndarray]] = [[np.zeros(0, np.int32)] for _ in slicings]
+    first = 0
+    for features in batches:
+        end = first + len(next(iter(features.values())))
+        values = _summed_values(predictions.take(np.arange(first, end)))
+        first = end
+        for i, slicing in enumerate(slicings):
+            places = slicing.codes(features).astype(np.int64)
+            sums[i] += [np.bincount(places, column, slicing.count) for column in values]
+            if slicing in with_codes:
+                codes[i].append(places.astype(np.int32))
+    return [SlicedRows(*columns) for columns in zip(slicings, sums, map(np.concatenate, codes), strict=True)]
 
-    def _row(self, slicing: Slicing, sums: np.ndarray, part: int, parts: np.ndarray | None) -> dict[str, Any]:
-        rows, weight, loss, _, good = (float(x) for x in sums[:, part])
-        entry: dict[str, Any] = {"value": slicing.text(part), "rows": int(rows)}
-        mean = loss / weight if weight else None
-        if not self._classes:
-            return {**entry, "root_mean_squared_error": None if mean is None else math.sqrt(mean)}
-        entry |= {"loss": mean, "accuracy": good / weight if weight else None}
-        if parts is not None:
-            entry["auc"] = self._area(np.flatnonzero(parts == part))
-        return entry
 
-    def _area(self, rows: np.ndarray) -> float | None:
-        """The AUC of some rows of a label of two classes; None where they are of one class."""
-        area = measure("auc", self._predictions.take(rows[self._predictions.usable[rows]]))
-        return None if math.isnan(area) else area
+def _summed_values(batch: Predictions) -> tuple[np.ndarray, ...]:
+    usable = batch.usable
+    loss, weight = np.where(usable, batch.loss, 0.0), np.where(usable, batch.weight, 0.0)
+    return usable.astype(np.float64), weight, weight * loss, weight * loss**2, weight * (batch.label == batch.predicted)
+
+
+def slice_table(sliced: SlicedRows, predictions: Predictions) -> dict[str, Any]:
+    """Returns a feature's slices as JSON holds them: ranges in their order, others by their number of rows."""
+    rows = sliced.sums[0]
+    order = np.arange(len(rows)) if sliced.slicing.in_order else np.argsort(-rows, kind="stable")
+    order = order[rows[order] > 0]
+    entries = [_entry(sliced, place, predictions) for place in order[:LISTED].tolist()]
+    return {"feature": sliced.slicing.name, "slices": entries, "left_out": max(0, len(order) - LISTED)}
+
+
+def worst_slices(all_sliced: Iterable[SlicedRows], predictions: Predictions) -> list[dict[str, Any]]:
+    """Returns the slices with the highest loss, of those that are large, and surely worse than all rows together."""
+    candidates = []
+    for sliced in all_sliced:
+        rows, weight, loss, squared, _ = sliced.sums
+        least = max(LEAST_ROWS, LEAST_SHARE * rows.sum())
+        overall = loss.sum() / max(weight.sum(), 1e-300)
+        places = np.flatnonzero((rows >= least) & (rows < rows.sum()) & (weight > 0))
+        mean = loss[places] / weight[places]
+        error = np.sqrt(np.maximum(squared[places] / weight[places] - mean**2, 0.0) / rows[places])
+        bad = np.flatnonzero(mean - overall > CERTAIN * error)
+        order = bad[np.argsort(-mean[bad], kind="stable")][:OF_ONE_FEATURE]
+        candidates += [(float(mean[i]), sliced, int(places[i])) for i in order.tolist()]
+    candidates.sort(key=lambda candidate: -candidate[0])
+    return [
+        {"feature": sliced.slicing.name, **_entry(dataclasses.replace(sliced, codes=sliced.codes[:0]), i, predictions)}
+        for _, sliced, i in candidates[:WORST]
+    ]
+
+
+def _entry(sliced: SlicedRows, place: int, predictions: Predictions) -> dict[str, Any]:
+    """A slice: its value, rows and metrics; the AUC of two classes, where the codes of the rows are kept."""
+    rows, weight, loss, _, correct = sliced.sums[:, place].tolist()
+    entry: dict[str, Any] = {"value": sliced.slicing.text(place), "rows": int(rows)}
+    mean = loss / weight if weight else None
+    if not predictions.target.names:
+        return {**entry, "root_mean_squared_error": None if mean is None else math.sqrt(mean)}
+    entry |= {"loss": mean, "accuracy": correct / weight if weight else None}
+    if len(sliced.codes) and predictions.target.binary:
+        area = measure("auc", predictions.take((sliced.codes == place) & predictions.usable))
+        entry["auc"] = None if math.isnan(area) else area
+    return entry

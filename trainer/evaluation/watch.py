@@ -1,4 +1,4 @@
-"""Measures evaluations: takes in the predictions of each, and gives Estimator its metrics.
+"""The predictions of evaluations: taken in while Estimator evaluates, and measured; or made by PREDICT afterwards.
 
 Terminal, files, TensorBoard and the report so have the metrics of one computation.
 """
@@ -6,7 +6,7 @@ Terminal, files, TensorBoard and the report so have the metrics of one computati
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,21 @@ import tensorflow as tf
 
 from schemas.dataset import OpenDataset
 from schemas.exports.model import CLASS_ID, PROBABILITIES, VALUE
+from trainer.data.input_fn import input_fn
+from trainer.data.input_options import InputOptions
 from trainer.data.labels import positive_class
+from trainer.estimator import tf_estimator
 from trainer.evaluation.metrics import evaluation_metrics
 from trainer.evaluation.predictions import Collector, Predictions, PredictionTarget
 from trainer.export.outputs import classes_of
 from trainer.export.receivers import weight_name
+from trainer.strategies.run_config import as_exported
+
+ModeKeys = tf_estimator.ModeKeys
 
 
 def target_of(dataset: OpenDataset, class_weights: Sequence[float] = ()) -> PredictionTarget:
-    """What a dataset's models predict."""
+    """Returns what a dataset's models predict."""
     names = classes_of(dataset)
     return (
         PredictionTarget(tuple(names), positive_class(dataset, names), tuple(class_weights))
@@ -101,3 +107,46 @@ class _PredictionsHook(tf.compat.v1.train.SessionRunHook):
         )
         measured.set_shape([len(names)])
         return {name: (measured[place], tf.no_op()) for place, name in enumerate(names)}
+
+
+def predictor(estimator: Any, checkpoint: str) -> Callable[[Callable[[], tf.data.Dataset]], Iterator[dict[str, Any]]]:
+    """Returns a function from an `input_fn` to the predictions of its batches, by the names of an export's outputs."""
+
+    def predict(read: Callable[[], tf.data.Dataset]) -> Iterator[dict[str, Any]]:
+        exported = as_exported(estimator)
+        batches: Iterator[dict[str, Any]] = exported.predict(
+            read, checkpoint_path=checkpoint, yield_single_examples=False
+        )
+        return batches
+
+    return predict
+
+
+def predicted_again(
+    estimator: Any, checkpoint: str, dataset: OpenDataset, split: str, reading: InputOptions, *, steps: int | None
+) -> Predictions:
+    """Predicts a split by a model that gives no predictions in EVAL, beside the labels, which are read once more.
+
+    Args:
+      estimator: one that `with_keys_and_classes` wraps.
+      checkpoint: whose variables predict.
+      dataset: the dataset.
+      split: the split that is predicted.
+      reading: how it is read, in batches of the same size as in the evaluation.
+      steps: how many batches are predicted; None: all.
+    """
+
+    def read(mode: str) -> tf.data.Dataset:
+        batches = input_fn(dataset, split, mode=mode, options=reading)
+        return batches if steps is None else batches.take(steps)
+
+    collector = Collector(target_of(dataset))
+    weight = weight_name(dataset)
+    truth: list[dict[str, Any]] = []  # of all rows first: between two predictions, the Estimator's graph is the default
+    for features, labels in read(ModeKeys.EVAL):
+        weights = {} if weight is None else {"weights": features[weight].numpy()}
+        truth.append({"labels": labels.numpy(), **weights})
+    predictions = predictor(estimator, checkpoint)(lambda: read(ModeKeys.PREDICT))
+    for label_batch, predicted in zip(truth, predictions, strict=True):
+        collector.add({**label_batch, **predicted})
+    return collector.predictions

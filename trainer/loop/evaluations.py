@@ -15,9 +15,12 @@ from schemas import storage
 from schemas.command import finite
 from schemas.dataset import OpenDataset, layout
 from schemas.exports.notes import BEST, FINAL
+from trainer.data.input_options import input_options
+from trainer.evaluation.learning_curves import learning_curves, rounds_panel
 from trainer.evaluation.page import predictions_path, write_report
 from trainer.evaluation.predictions import Predictions
-from trainer.evaluation.report import Evaluated, full, learning_curves, rounds_panel
+from trainer.evaluation.report import Evaluated, full
+from trainer.evaluation.watch import predicted_again
 from trainer.export.exporters import best_step
 from trainer.loop.profile import Profile
 from trainer.model_dir.model_json import EVALUATIONS, Metrics, read_evaluations, read_rounds
@@ -144,15 +147,16 @@ def write_split_report(
       metrics: of the evaluation.
       predictions: of the evaluation; None: the model gives none in EVAL, and predicts the split once more.
     """
-    step = int(metrics["global_step"])
-    evaluated = Evaluated(dataset, split, step, options.model, metrics, predictions, options.slice_by)
+    reading = input_options(dataset, options, split=split, mode="eval")
     curves = read_curves(dataset, options, training=True)
-    limit = options.eval_steps
+    steps = options.eval_steps
     if split != options.eval_split:
-        limit, curves = None, {**curves, "panels": []}  # which are of the evaluated split
-    path = predictions_path(options.model_dir, split)
-    content = full(evaluated, curves, estimator, checkpoint, options=options, steps=limit, predictions_path=path)
-    return write_report(options.model_dir, split, content)
+        steps, curves = None, {**curves, "panels": []}  # which are of the evaluated split
+    if predictions is None:
+        predictions = predicted_again(estimator, checkpoint, dataset, split, reading, steps=steps)
+    model, path = options.model, predictions_path(options.model_dir, split)
+    evaluated = Evaluated(dataset, split, reading, model, estimator, checkpoint, metrics, predictions, curves)
+    return write_report(options.model_dir, split, full(evaluated, slice_by=options.slice_by, predictions_path=path))
 
 
 def read_curves(dataset: OpenDataset, options: TrainingPlan, *, training: bool = False) -> dict[str, Any]:

@@ -94,15 +94,11 @@ class Judgement:
     notes: tuple[str, ...]
 
 
-def metrics_of(rules: PromoteRules, *, classes: int) -> tuple[str, ...]:
-    """The metrics that are compared: accuracy, of two classes also the AUC; of numbers the root mean squared error.
-
-    And those that have a threshold.
-    """
-    usual: tuple[str, ...] = ("root_mean_squared_error",)
-    if classes:
-        usual = ("accuracy", "auc") if classes == 2 else ("accuracy",)
-    return tuple(dict.fromkeys((*usual, *rules.thresholds)))
+def default_metrics(classes: Sequence[str]) -> tuple[str, ...]:
+    """Returns the metrics that are compared, by the names of the classes, of which a number has none."""
+    if not classes:
+        return ("root_mean_squared_error",)
+    return ("accuracy", "auc") if len(classes) == 2 else ("accuracy",)
 
 
 def judge(scored: Scored, rules: PromoteRules, metrics: Sequence[str], margins: Mapping[str, float]) -> Judgement:
@@ -111,13 +107,14 @@ def judge(scored: Scored, rules: PromoteRules, metrics: Sequence[str], margins: 
     Args:
       scored: the answers of both.
       rules: thresholds, margin and slices.
-      metrics: which metrics are compared.
+      metrics: which metrics are compared, beside those that have a threshold.
       margins: margins of single metrics, which take the place of the rules'.
     """
     both = np.logical_and.reduce(scored.answered)
     candidate, *in_service = [predictions.take(both) for predictions in scored.predictions]
     serving = in_service[0] if in_service else None
-    judged = [_judged(name, candidate, serving, rules, margins.get(name, rules.margin)) for name in metrics]
+    compared = dict.fromkeys((*metrics, *rules.thresholds))
+    judged = [_judged(name, candidate, serving, rules, margins.get(name, rules.margin)) for name in compared]
     notes, slices = [], []
     if serving is not None:
         large = [part for part in scored.slices if (part.rows & both).sum() >= LEAST_ROWS]

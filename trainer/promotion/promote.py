@@ -20,14 +20,14 @@ from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
 from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS
 from trainer.model_dir.model_json import model_dir_of, read_model_manifest
-from trainer.promotion.gate import Decision, Judgement, Outcome, digest_of, judge, metrics_of
+from trainer.promotion.gate import Decision, Judgement, Outcome, default_metrics, digest_of, judge
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.serving_folder import ServingFolder
 from trainer.spec.dataset_checks import check_schema, check_split
 from trainer.start import start_tensorflow
 
 if TYPE_CHECKING:
-    from trainer.evaluation.scoring import EvalRows
+    from trainer.evaluation.scoring import EvalRows, Scored
 
 Say = Callable[[str], None]
 
@@ -65,8 +65,10 @@ def promote(options: PromoteOptions, *, verified: bool = False, say: Say = lambd
     rules = _rules(options, schema)
     start_tensorflow(verbose=options.verbose)
     parity_notes = [] if verified else _check_parity(export, notes, model_dir, dataset, say)
-    judgement, rows = _scored(decision, options, dataset, rules, say)
-    data = {"path": dataset.path, "run": dataset.run, "split": options.split, "rows": rows.read, "of": rows.expected}
+    scored, rows = _scored(decision, options, dataset, rules, say)
+    judgement = judge(scored, rules, options.metrics or default_metrics(scored.classes), options.margins)
+    scored_rows = {"rows": len(scored.answered[0]), "of": rows.expected}
+    data = {"path": dataset.path, "run": dataset.run, "split": options.split, **scored_rows}
     decision = dataclasses.replace(decision, data=data, notes=(*parity_notes, *rows.notes, *judgement.notes))
     decision = _decided(decision, judgement, options)
     if decision.outcome != "promoted":
@@ -157,8 +159,8 @@ def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: Ope
 
 def _scored(
     decision: Decision, options: PromoteOptions, dataset: OpenDataset, rules: PromoteRules, say: Say
-) -> tuple[Judgement, EvalRows]:
-    """The judgement of the export beside the one in service, and the rows that both were scored on."""
+) -> tuple[Scored, EvalRows]:
+    """Scores the export and the one in service on the same rows, and returns these rows, too."""
     from trainer.evaluation.scoring import ScoredExport, eval_images, eval_rows, score
 
     split, images = options.split, dataset.image_schema
@@ -178,12 +180,11 @@ def _scored(
             if bool(notes.classes) != classes:
                 raise UsageError(f"{path}: predicts something else than the label of {dataset.path}")
             if images is None and isinstance(schema, Schema) and schema.split != dataset.schema.split:
-                rows.notes.append(f"{path} was trained with another split: it may have seen some of these rows")
+                note = f"{path} was trained with another split: it may have seen some of these rows"
+                rows = dataclasses.replace(rows, notes=(*rows.notes, note))
             model = stack.enter_context(ServedModel(path, trust=options.trust))
             exports.append(ScoredExport(path, schema, notes.classes, model))
-        scored = score(exports, rows, rules.slices)
-    metrics = options.metrics or metrics_of(rules, classes=len(scored.classes))
-    return judge(scored, rules, tuple(dict.fromkeys((*metrics, *rules.thresholds))), options.margins), rows
+        return score(exports, rows, rules.slices), rows
 
 
 def _decided(decision: Decision, judgement: Judgement, options: PromoteOptions) -> Decision:

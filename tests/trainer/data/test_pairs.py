@@ -112,5 +112,5 @@ def test_every_evaluation_has_the_same_pairs_whatever_the_options(patterns, mode
     texts = [record["image/class/text"] for record in read_records(patterns, "eval", patterns.rows("eval"))]
     assert [texts[left] == texts[right] for left, right in places.tolist()] == (same == 1).tolist()
     rows = eval_images(patterns, patterns.image_schema, "eval", ())
-    labels = np.concatenate([batch.labels for batch in rows.batches()])
+    labels = np.concatenate([batch.labels for batch in rows.batches])
     assert labels.tolist() == [(b"different", b"same")[alike] for alike in same.tolist()]

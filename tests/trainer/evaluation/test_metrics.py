@@ -17,11 +17,11 @@ from sklearn.metrics import roc_auc_score
 from schemas.spec.forms import Dense, Ids, Input
 from tests.support.prediction_tables import of_values
 from trainer.evaluation.content import content_of
-from trainer.evaluation.features import groups_of, importance, rows_for
+from trainer.evaluation.importance import groups_of, importance, rows_for
 from trainer.evaluation.metrics import CLASS_METRICS, VALUE_METRICS, evaluation_metrics, measure, standard_error
 from trainer.evaluation.predictions import Collector, Predictions, PredictionTarget
 from trainer.evaluation.ranking import POINTS, rank
-from trainer.evaluation.slices import Part, Slices, of_ids, of_numbers
+from trainer.evaluation.slices import Part, by_id, by_number, slice_rows, slice_table, worst_slices
 from trainer.spec.metrics import BestMetric, best_metric
 
 ROWS = 3000
@@ -239,9 +239,7 @@ def test_twenty_rows_on_which_both_agree_are_no_certainty():
 @pytest.mark.parametrize("rows", [0, 1])
 def test_too_few_rows_have_no_standard_error(name, rows):
     labels = np.zeros(rows, np.int64)
-    few = Predictions(
-        labels, np.ones(rows), labels, np.full(rows, 0.5), np.full(rows, 0.7), PredictionTarget(("no", "yes"))
-    )
+    few = answers(labels, np.full((rows, 2), 0.5))
     assert not math.isfinite(standard_error(name, few))
 
 
@@ -261,52 +259,43 @@ def evaluated():
     return table, features, batches
 
 
-def tables(slicings, collector, batches, **settings):
-    slices = Slices(slicings, collector, **settings)
-    for batch in batches:
-        slices.add(batch)
-    return slices
-
-
 def test_sums_of_each_slice_are_those_of_its_rows(evaluated):
-    collector, features, batches = evaluated
-    work = of_ids(Part("work", None, "work"), 4, lambda i: f"work {i}")
-    (table,) = tables([work], collector, batches, keep_parts=True).tables()
-    assert sum(entry["rows"] for entry in table["slices"]) == 1000
-    for entry in table["slices"]:
+    table, features, batches = evaluated
+    work = by_id(Part("work", None, "work"), [f"work {i}" for i in range(4)])
+    (sliced,) = slice_rows([work], table, batches, with_codes=[work])
+    slices = slice_table(sliced, table)["slices"]
+    assert sum(entry["rows"] for entry in slices) == 1000
+    for entry in slices:
         rows = features["work"] == int(entry["value"].split()[1])
-        label, score = collector.label[rows], collector.score[rows]
+        label, score = table.label[rows], table.score[rows]
         assert entry["rows"] == rows.sum()
         assert entry["accuracy"] == pytest.approx(np.mean((score > 0.5) == label))
-        assert entry["loss"] == pytest.approx(np.mean(collector.loss[rows]))
+        assert entry["loss"] == pytest.approx(np.mean(table.loss[rows]))
         assert entry["auc"] == pytest.approx(roc_auc_score(label, score))
 
 
-def test_the_worst_slice_is_found(evaluated):
-    collector, features, batches = evaluated
-    parts = [
-        of_numbers(Part("age", 1, "age[1]"), features["age"][:, 1]),
-        of_ids(Part("work", None, "work"), 3, lambda i: f"work {i}"),
-    ]
-    worst = tables(parts, collector, batches).worst()
+def test_the_slice_with_the_most_mistakes_is_the_worst(evaluated):
+    table, features, batches = evaluated
+    age = by_number(Part("age", 1, "age[1]"), features["age"][:, 1])
+    work = by_id(Part("work", None, "work"), [f"work {i}" for i in range(3)])
+    worst = worst_slices(slice_rows([age, work], table, batches), table)
     assert [(entry["feature"], entry["value"]) for entry in worst] == [("work", "work 2")]
 
 
-def test_numbers_are_cut_by_their_quantiles_and_few_are_told_apart(evaluated):
+def test_numbers_are_cut_by_their_quantiles_and_a_few_have_slices_of_their_own(evaluated):
     _, features, _ = evaluated
-    ranges = of_numbers(Part("age", 0, "age[0]"), features["age"][:, 0])
-    np.testing.assert_allclose(np.bincount(ranges.part(features)), 200, atol=1)
+    ranges = by_number(Part("age", 0, "age[0]"), features["age"][:, 0])
+    np.testing.assert_allclose(np.bincount(ranges.codes(features)), 200, atol=1)
     assert (ranges.text(0).startswith("below "), ranges.text(4).startswith("from ")) == (True, True)
-    flags = of_numbers(Part("flag", None, "flag"), features["flag"].astype(float), lambda x: "yes" if x else "no")
-    assert [flags.text(i) for i in range(flags.values)] == ["no", "yes", "(missing)"]
-    np.testing.assert_array_equal(flags.part({"flag": features["flag"].astype(float)}), features["flag"])
+    flags = by_number(Part("flag", None, "flag"), features["flag"].astype(float), lambda x: "yes" if x else "no")
+    assert [flags.text(i) for i in range(flags.count)] == ["no", "yes", "(missing)"]
+    np.testing.assert_array_equal(flags.codes({"flag": features["flag"].astype(float)}), features["flag"])
 
 
 def test_slices_of_a_regression():
-    collector = of_values(np.zeros(4), np.array([1.0, 1.0, 3.0, np.nan]))
-    part = of_ids(Part("a", None, "a"), 2, str)
-    (table,) = tables([part], collector, [{"a": np.array([0, 0, 1, 1])}]).tables()
-    assert table["slices"] == [  # in the label's units: no squares
+    table = of_values(np.zeros(4), np.array([1.0, 1.0, 3.0, np.nan]))
+    (sliced,) = slice_rows([by_id(Part("a", None, "a"), ["0", "1"])], table, [{"a": np.array([0, 0, 1, 1])}])
+    assert slice_table(sliced, table)["slices"] == [  # in the label's units: no squares
         {"value": "0", "rows": 2, "root_mean_squared_error": 1},
         {"value": "1", "rows": 1, "root_mean_squared_error": 3},
     ]

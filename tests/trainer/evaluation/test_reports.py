@@ -21,9 +21,11 @@ from tests.support.html_page import FAINT, TOO_WIDE, Page, measured
 from tests.support.prediction_tables import of_classes, of_values
 from trainer import evaluate, task
 from trainer.evaluation.content import content_of as measured_content
+from trainer.evaluation.content import notes_of
+from trainer.evaluation.learning_curves import learning_curves
 from trainer.evaluation.page import page, verdict
 from trainer.evaluation.predictions import Predictions
-from trainer.evaluation.report import learning_curves, notes, stored_values
+from trainer.evaluation.records import stored_values
 from trainer.model_dir.model_json import read_evaluations
 
 # Metrics of a report, as the terminal, `metrics-<split>.json` and Estimator call them.
@@ -331,7 +333,7 @@ def content_of(predictions: Predictions) -> dict[str, Any]:
         "learning_curves": NO_CURVES,
         **measured_content(predictions),
     }
-    return {**content, "notes": list(notes(predictions, content))}
+    return {**content, "notes": list(notes_of(predictions, content))}
 
 
 def shown(content) -> Page:

@@ -20,7 +20,7 @@ from tests.support.processes import InterruptedAndSilent
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
-from trainer.evaluation.report import learning_curves, rounds_panel
+from trainer.evaluation.learning_curves import learning_curves, rounds_panel
 from trainer.evaluation.watch import Watch
 from trainer.export.outputs import with_keys_and_classes
 from trainer.loop.evaluations import evaluation_line, plain_metrics, so_far

@@ -25,7 +25,7 @@ from tests.support.csv_datasets import LATE
 from trainer.evaluation.predictions import Predictions, PredictionTarget
 from trainer.evaluation.scoring import Scored
 from trainer.evaluation.slices import Slice
-from trainer.promotion.gate import judge, metrics_of
+from trainer.promotion.gate import default_metrics, judge
 from trainer.promotion.options import PromoteOptions
 from trainer.promotion.promote import roll_back
 from trainer.promotion.serving_folder import ASIDE, LOG, ServingFolder
@@ -37,7 +37,7 @@ def model(right: np.ndarray) -> Predictions:
     label = np.arange(rows) % 2
     score = np.where(label == right, 0.8, 0.2)
     predicted, loss = np.where(right, label, 1 - label), np.where(right, 0.2, 1.6)
-    return Predictions(label, np.ones(rows), predicted, score, loss, PredictionTarget(("no", "yes")))
+    return Predictions(label, np.ones(rows), predicted, score, loss, loss, loss, PredictionTarget(("no", "yes")))
 
 
 def scored(candidate: np.ndarray, serving: np.ndarray | None, slices: tuple[Slice, ...] = (), answered=None) -> Scored:
@@ -88,7 +88,7 @@ def test_a_doubt_says_how_many_rows_would_tell():
 @pytest.mark.parametrize("first", [True, False])
 def test_thresholds_hold_for_the_first_export_too(rules, refusal, first):
     serving = None if first else right(5000, 0.8)
-    judgement = judge(scored(right(5000, 0.8), serving), rules, metrics_of(rules, classes=2), {})
+    judgement = judge(scored(right(5000, 0.8), serving), rules, default_metrics(("no", "yes")), {})
     if refusal is None:
         assert judgement.refusals == ()
     else:
