@@ -137,11 +137,10 @@ class SharedWork:
         for number, unit in enumerate(self.units):
             path = self.profile_path(number)
             with claimed(path):
-                if number in rejected_by_unit or not os.path.isfile(path):
-                    profiles = self.observe(unit, rejected_by_unit.get(number, ()))
+                if number not in rejected_by_unit and os.path.isfile(path):
+                    total.merge(Profiles.read(path))
                 else:
-                    profiles = Profiles.read(path)
-            total.merge(profiles)
+                    total.merge(self.observe(unit, rejected_by_unit.get(number, ())))
         return total
 
 
