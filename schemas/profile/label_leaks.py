@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from schemas.profile.roc import roc_area, roc_areas
+from schemas.profile.roc import roc_areas, roc_areas_of_counts
 
 LEAST = 30  # rows of a class, and of the rest: fewer are not judged
 LEAST_SHARE = 1 / 20  # of all rows: a class that a feature tells alone is then worth a warning
@@ -114,11 +114,13 @@ def _class_signal(
         return None
     fitted, truth = _tables(codes, classes, fitting)
     scores = (fitted + fitted.sum(0) / max(fitted.sum(), 1)) / (fitted.sum(1, keepdims=True) + 1)
-    areas = np.array([roc_area(scores[:, c], truth[:, c], truth.sum(1) - truth[:, c]) for c in judged])
+    positive = truth[:, judged]
+    areas = roc_areas_of_counts(scores[:, judged], positive, truth.sum(1, keepdims=True) - positive)
     areas = np.nan_to_num(areas, nan=0.5)  # the half that is judged has no row of the class, or no other
     if values is not None:
-        for missing in (-np.inf, np.inf):
-            by_order = roc_areas(np.where(np.isnan(values), missing, values), classes, len(sizes))[judged]
+        absent = np.isnan(values)
+        for missing in (-np.inf, np.inf) if absent.any() else (0.0,):
+            by_order = roc_areas(np.where(absent, missing, values), classes, len(sizes))[judged]
             areas = np.maximum(areas, np.maximum(by_order, 1 - by_order))  # whichever direction the numbers have
     shares = sizes[judged] / sizes.sum()
     best = int(areas.argmax())
