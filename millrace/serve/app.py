@@ -23,12 +23,12 @@ from starlette.types import Receive, Scope, Send
 from millrace.serve.batcher import Answer, Batcher
 from millrace.serve.bodies import answer_body, error_body, parse
 from millrace.serve.metrics import Metrics
-from millrace.serve.model import Loaded, Refused, bad_request
+from millrace.serve.model import RefusedRequest, ServedVersion, bad_request, not_in_service
 from millrace.serve.options import TOKEN_VARIABLE, ServeOptions
 from millrace.serve.requests import plain_rows, predict_rows
 from millrace.serve.versions import Refusal, Versions
 from schemas import storage
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import UsageError
 from schemas.exports.model import ERROR, RAW, WITHOUT_KEY
 
 log = logging.getLogger(__name__)
@@ -103,18 +103,17 @@ class Application:
             Route("/healthz", self._alive),
             Route("/readyz", self._ready),
             Route("/metrics", self._metrics),
-            Route("/admin/roll_back", self._roll_back, methods=["POST"]),
             Route("/admin/reload", self._reload, methods=["POST"]),
             *(Route(f"{path}/metadata", self._metadata) for path in (model, model + version)),
             *(Route(path, self._status) for path in (model, model + version)),
         ]
-        return Starlette(routes=routes, exception_handlers={Refused: self._failed, HTTPException: self._failed})
+        return Starlette(routes=routes, exception_handlers={RefusedRequest: self._failed, HTTPException: self._failed})
 
     async def predict(self, scope: Scope, receive: Receive, *, plain: bool) -> Response:
         """The answer to a prediction.
 
         Raises:
-          Refused: the request is wrong, or is not taken now.
+          RefusedRequest: the request is wrong, or is not taken now.
           HTTPException: it is no POST.
           ClientDisconnect: its client has left.
         """
@@ -127,9 +126,9 @@ class Application:
         interface = self._loaded(name, version).interface
         body = parse(await self._body(headers, receive))
         rows = (plain_rows if plain else predict_rows)(body, interface, self._options.max_rows)
-        name, ids, ids_given = _ids(headers.get(b"x-request-id"), body, rows.count)
+        name, ids, from_client = _ids(headers.get(b"x-request-id"), body, rows.count)
         del body  # what waits is counted as arrays
-        answer = await self.batcher.submit(rows, ids, version, ids_given=ids_given)
+        answer = await self.batcher.submit(rows, ids, version, from_client=from_client)
         _check_version(version, answer, ids)
         if ERROR in answer.outputs:
             self.metrics.row_errors.inc(sum(map(bool, answer.outputs[ERROR].tolist())))
@@ -140,16 +139,16 @@ class Application:
         """The body of a request.
 
         Raises:
-          Refused: it has no length, is too large, or too much of other bodies waits.
+          RefusedRequest: it has no length, is too large, or too much of other bodies waits.
           ClientDisconnect: the client has left.
         """
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise Refused(415, "Content-Encoding: compressed bodies are not taken")
+            raise RefusedRequest(415, "Content-Encoding: compressed bodies are not taken")
         if b"transfer-encoding" in headers:
-            raise Refused(411, "Transfer-Encoding: not taken; send the body with its length, as Content-Length")
+            raise RefusedRequest(411, "Transfer-Encoding: not taken; send the body with its length, as Content-Length")
         length, most = int(headers.get(b"content-length", b"0")), int(self._options.max_body_mb * 2**20)
         if length > most:
-            raise Refused(413, f"the body has {length:,} bytes; at most {most:,} are taken")
+            raise RefusedRequest(413, f"the body has {length:,} bytes; at most {most:,} are taken")
         parts: list[bytes] = []
         try:
             more = True
@@ -159,7 +158,9 @@ class Application:
                     raise ClientDisconnect
                 part, more = message.get("body", b""), message.get("more_body", False)
                 if self.reading and self.reading + len(part) > self._options.queue_mb << 20:
-                    raise Refused(429, "too many bytes of requests are waiting; send it again later", retry_after=1)
+                    raise RefusedRequest(
+                        429, "too many bytes of requests are waiting; send it again later", retry_after=1
+                    )
                 self.reading += len(part)
                 parts.append(part)
             return b"".join(parts)
@@ -171,21 +172,21 @@ class Application:
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         matches = [hmac.compare_digest(token.strip(), own) for own in self._tokens]
         if self._tokens and (scheme.lower() != b"bearer" or not any(matches)):
-            raise Refused(401, "expected the header `Authorization: Bearer TOKEN`, with the server's token")
+            raise RefusedRequest(401, "expected the header `Authorization: Bearer TOKEN`, with the server's token")
 
-    def _loaded(self, name: str, version: str | None) -> Loaded:
+    def _loaded(self, name: str, version: str | None) -> ServedVersion:
         """The version of a model's name and a number; None: the current one.
 
         Raises:
-          Refused: there is none.
+          RefusedRequest: there is none.
         """
         if name != self._name:
             served = f"the model served here is {self._name}"
-            raise Refused(404, f"Servable not found for request: Latest({name[:100]}); {served}")
-        loaded = self._versions.named(version)
-        if loaded is None:
-            raise Refused(404, f"Servable not found for request: Specific({name}, {version})")
-        return loaded
+            raise RefusedRequest(404, f"Servable not found for request: Latest({name[:100]}); {served}")
+        current = self._versions.current
+        if version not in (None, current.version):
+            raise not_in_service(str(version), current.version)
+        return current
 
     async def _alive(self, request: Request) -> Response:
         return _json({"status": "alive"})
@@ -229,13 +230,6 @@ class Application:
             }
         )
 
-    async def _roll_back(self, request: Request) -> Response:
-        self._check_token(dict(request.scope["headers"]))
-        try:
-            return _json({"version": self._versions.roll_back()})
-        except MillraceError as error:
-            raise Refused(409, str(error)) from None
-
     async def _reload(self, request: Request) -> Response:
         self._check_token(dict(request.scope["headers"]))
         self._versions.refused.clear()
@@ -275,7 +269,7 @@ def _error_response(error: Exception) -> Response:
     """The answer to a request that failed."""
     headers: dict[str, str] = {}
     match error:
-        case Refused():
+        case RefusedRequest():
             status, message = error.status, str(error)
             if error.retry_after is not None:
                 headers["retry-after"] = str(error.retry_after)
@@ -303,19 +297,19 @@ def _ids(header: bytes | None, body: Any, rows: int) -> tuple[str, list[str], bo
     """The request's id, those of its rows, and whether the client gave them, in the header or the body.
 
     Raises:
-      Refused: an id is not a short text, there are not as many as rows, or one is there twice.
+      RefusedRequest: an id is not a short text, there are not as many as rows, or one is there twice.
     """
     fields = body if type(body) is dict else {}
     name, ids = fields.get("id", header and header.decode("latin-1")), fields.get("ids")
     if name is not None and not _is_id(name):
         raise bad_request('X-Request-Id, or "id": expected 1 to 128 visible ASCII characters')
-    ids_given = name is not None or ids is not None
+    from_client = name is not None or ids is not None
     name = name or f"{random.getrandbits(96):024x}"  # not os.urandom, for which the GIL changes hands
     if ids is None:
-        return name, [name] if rows == 1 else [f"{name}/{i}" for i in range(rows)], ids_given
+        return name, [name] if rows == 1 else [f"{name}/{i}" for i in range(rows)], from_client
     if type(ids) is not list or len(ids) != rows or not all(map(_is_id, ids)) or len(set(ids)) != rows:
         raise bad_request(f'"ids": expected {rows} different ids, one a row, each 1 to 128 visible ASCII characters')
-    return name, ids, ids_given
+    return name, ids, from_client
 
 
 def _is_id(value: Any) -> bool:
@@ -326,10 +320,10 @@ def _check_version(requested_version: str | None, answer: Answer, ids: Sequence[
     """Refuses a request of one version whose ids another one has answered before."""
     for row_id, version in zip(ids, answer.versions, strict=True):
         if requested_version is not None and version not in (requested_version, ""):
-            raise Refused(
+            raise RefusedRequest(
                 409,
                 f"the id {row_id!r} was answered by version {version} before, and the request asks for version "
-                f"{requested_version}; ask for {version}, or for none, or give another id",
+                f"{requested_version}; ask for no version, or give another id",
             )
 
 
@@ -339,8 +333,7 @@ def _json(value: Any, status: int = 200) -> Response:
 
 def _statuses(versions: Versions) -> list[dict[str, Any]]:
     """Every version's status, in TensorFlow Serving's form, newest first."""
-    loaded = [version for version in (versions.current, versions.previous) if version is not None]
-    statuses = [_status(model.version, "AVAILABLE", None) for model in loaded]
+    statuses = [_status(versions.current.version, "AVAILABLE", None)]
     statuses += [_status(version, "END", refusal) for version, refusal in versions.refused.items()]
     return sorted(statuses, key=lambda status: -int(status["version"]))
 

@@ -1,8 +1,8 @@
 """Requests of all clients in batches: while the model answers one batch, the next one gathers.
 
 A batch begins when the model is free and the first of its requests has waited for `--wait_ms`. What waits is bounded in
-bytes and in seconds; what would exceed the bytes is refused at once. A batch is answered by one version, the one that
-is current when it begins, or the one that its requests name.
+bytes and in seconds; what would exceed the bytes is refused at once. A batch is answered by the version that is in
+service when it begins.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from concurrent.futures import Future
 import numpy as np
 
 from millrace.serve.metrics import Metrics
-from millrace.serve.model import Loaded, Refused
+from millrace.serve.model import RefusedRequest, ServedVersion, not_in_service
 from millrace.serve.options import ServeOptions
-from millrace.serve.requests import Rows
+from millrace.serve.requests import RequestRows
 from millrace.serve.versions import Versions
 from millrace.store.writer import Outputs, RequestStore, ServedBatch, StoredAnswers
 from schemas.errors import MillraceError
@@ -49,7 +49,7 @@ class Answer:
     """
 
     outputs: Outputs
-    loaded: Loaded
+    loaded: ServedVersion
     versions: Sequence[str]
 
 
@@ -57,9 +57,9 @@ class Answer:
 class _Waiting:
     """A request that waits for its answer; see `Batcher.submit`."""
 
-    rows: Rows
+    rows: RequestRows
     ids: Sequence[str]
-    ids_given: bool
+    from_client: bool
     version: str | None
     size: int  # bytes
     future: asyncio.Future[Answer]
@@ -89,25 +89,27 @@ class Batcher:
         self._thread = threading.Thread(target=self._run_all, name="model", daemon=True)
         self._thread.start()
 
-    def submit(self, rows: Rows, ids: Sequence[str], version: str | None, *, ids_given: bool) -> asyncio.Future[Answer]:
+    def submit(
+        self, rows: RequestRows, ids: Sequence[str], version: str | None, *, from_client: bool
+    ) -> asyncio.Future[Answer]:
         """Puts a request in the queue.
 
         Args:
           rows: those with errors do not reach the model.
           ids: one a row.
           version: its number; None: the current one.
-          ids_given: whether the client gave the ids.
+          from_client: whether the client chose the ids.
 
         Raises:
-          Refused: the queue is full.
+          RefusedRequest: the queue is full.
         """
         size = _size(rows, ids)
         if self._waiting and self.queued_bytes + size > self._options.queue_mb << 20:
             waits = f"{self.queued_rows:,} rows wait already, {self.queued_bytes:,} bytes"
-            raise Refused(429, f"{waits}; send it again later", retry_after=1)
+            raise RefusedRequest(429, f"{waits}; send it again later", retry_after=1)
         future = self._loop.create_future()
         now = self._loop.time(), time.time()
-        self._waiting.append(_Waiting(rows, ids, ids_given, version, size, future, *now))
+        self._waiting.append(_Waiting(rows, ids, from_client, version, size, future, *now))
         self.queued_rows += rows.count
         self.queued_bytes += size
         self._unanswered += 1
@@ -121,38 +123,33 @@ class Batcher:
         self._work.put(work)
 
     def _begin(self) -> None:
-        """Hands a batch to the thread: the requests that have waited longest, of one version."""
+        """Hands a batch to the thread: the requests that have waited longest, for the version in service."""
         batch: list[_Waiting] = []
-        rows = 0
-        version: Loaded | None = None  # of those that are in the batch: others may be gone, or too late
+        rows, loaded = 0, self._versions.current
         late = self._loop.time() - self._options.answer_secs
-        while self._waiting:
-            first = self._waiting[0]
-            loaded = self._versions.named(first.version)
-            refused: Refused | None = None
-            if loaded is None:
-                refused = Refused(404, f"version {first.version} is not in service")
-            elif first.arrived < late:
-                refused = Refused(503, "the server is too busy; send it again later", retry_after=1)
-            elif batch and (loaded is not version or rows + first.rows.count > self._most_rows):
-                break
-            self._waiting.popleft()
-            self.queued_rows -= first.rows.count
-            self.queued_bytes -= first.size
-            if refused is not None or first.future.done():  # its client is gone
-                self._finish(first, refused)
+        while self._waiting and (not batch or rows + self._waiting[0].rows.count <= self._most_rows):
+            waiting = self._waiting.popleft()
+            self.queued_rows -= waiting.rows.count
+            self.queued_bytes -= waiting.size
+            if waiting.future.done():  # cancelled: the server gives up what takes too long
+                self._unanswered -= 1
+            elif waiting.version not in (None, loaded.version):
+                self._finish(waiting, not_in_service(waiting.version, loaded.version))
+            elif waiting.arrived < late:
+                message = "the server is too busy; send it again later"
+                self._finish(waiting, RefusedRequest(503, message, retry_after=1))
             else:
-                batch.append(first)
-                rows, version = rows + first.rows.count, loaded
-        self._busy = version is not None
-        if version is not None:
-            self._work.put(functools.partial(self._answer, batch, version))
+                batch.append(waiting)
+                rows += waiting.rows.count
+        self._busy = bool(batch)
+        if batch:
+            self._work.put(functools.partial(self._answer, batch, loaded))
 
     def _run_all(self) -> None:
         while (work := self._work.get()) is not None:
             work()
 
-    def _answer(self, batch: Sequence[_Waiting], loaded: Loaded) -> None:
+    def _answer(self, batch: Sequence[_Waiting], loaded: ServedVersion) -> None:
         """Runs a batch, in the thread. What makes a batch fail fails for its own client only."""
         begun = time.perf_counter()
         answers: list[tuple[Sequence[_Waiting], Future[StoredAnswers]]]
@@ -165,7 +162,7 @@ class Batcher:
         for requests, outputs in answers:
             outputs.add_done_callback(functools.partial(self._in_loop, self._give, requests, loaded))
 
-    def _answered_alone(self, waiting: _Waiting, loaded: Loaded) -> Future[StoredAnswers]:
+    def _answered_alone(self, waiting: _Waiting, loaded: ServedVersion) -> Future[StoredAnswers]:
         try:
             return self._answered([waiting], loaded)
         except Exception as error:
@@ -177,7 +174,7 @@ class Batcher:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _answered(self, batch: Sequence[_Waiting], loaded: Loaded) -> Future[StoredAnswers]:
+    def _answered(self, batch: Sequence[_Waiting], loaded: ServedVersion) -> Future[StoredAnswers]:
         """Has the model answer a batch; the outputs are there once they are stored."""
         rows = _together([waiting.rows for waiting in batch])
         outputs = self._outputs(rows, loaded)
@@ -186,12 +183,12 @@ class Batcher:
             done.set_result(StoredAnswers(outputs, [loaded.version] * rows.count))
             return done
         ids = [row_id for waiting in batch for row_id in waiting.ids]
-        ids_given = [waiting.ids_given for waiting in batch for _ in waiting.ids]
+        from_client = [waiting.from_client for waiting in batch for _ in waiting.ids]
         received = [waiting.received for waiting in batch for _ in waiting.ids]
-        served = ServedBatch(ids, ids_given, rows.arrays, outputs, loaded.version, received, time.time(), rows.sent)
+        served = ServedBatch(ids, from_client, rows.arrays, outputs, loaded.version, received, time.time(), rows.sent)
         return self._store.submit(served)
 
-    def _outputs(self, rows: Rows, loaded: Loaded) -> dict[str, np.ndarray]:
+    def _outputs(self, rows: RequestRows, loaded: ServedVersion) -> dict[str, np.ndarray]:
         """The outputs of rows; those with errors do not reach the model."""
         most = self._most_rows
         if rows.decoding is not None:
@@ -214,7 +211,7 @@ class Batcher:
         self._begin()
         self._metrics.count_batch(rows, seconds)
 
-    def _give(self, requests: Sequence[_Waiting], loaded: Loaded, done: Future[StoredAnswers]) -> None:
+    def _give(self, requests: Sequence[_Waiting], loaded: ServedVersion, done: Future[StoredAnswers]) -> None:
         """Gives the answers, in the event loop."""
         if (error := done.exception()) is not None:
             refused = _explained(error)
@@ -229,13 +226,13 @@ class Batcher:
             self._finish(waiting, Answer(parts, loaded, versions[piece]))
             start = piece.stop
 
-    def _finish(self, waiting: _Waiting, outcome: Answer | Refused | None) -> None:
+    def _finish(self, waiting: _Waiting, outcome: Answer | RefusedRequest) -> None:
         self._unanswered -= 1
-        if waiting.future.done():  # its client is gone
+        if waiting.future.done():  # cancelled
             return
         if isinstance(outcome, Answer):
             waiting.future.set_result(outcome)
-        elif outcome is not None:
+        else:
             waiting.future.set_exception(outcome)
 
     async def close(self) -> None:
@@ -246,7 +243,7 @@ class Batcher:
         await self._loop.run_in_executor(None, self._thread.join)
 
 
-def _together(parts: Sequence[Rows]) -> Rows:
+def _together(parts: Sequence[RequestRows]) -> RequestRows:
     """The rows of several requests, as one request's."""
     if len(parts) == 1:
         return parts[0]
@@ -266,17 +263,17 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _size(rows: Rows, ids: Sequence[str]) -> int:
+def _size(rows: RequestRows, ids: Sequence[str]) -> int:
     """The bytes that a request takes while it waits."""
     texts = [ids, rows.sent.values(), *(values for values in rows.arrays.values() if values.dtype == object)]
     numbers = sum(values.nbytes for values in rows.arrays.values() if values.dtype != object)
     return numbers + sum(sum(map(len, values)) + _OBJECT * len(values) for values in texts)
 
 
-def _explained(error: BaseException) -> Refused:
-    if isinstance(error, Refused):
+def _explained(error: BaseException) -> RefusedRequest:
+    if isinstance(error, RefusedRequest):
         return error
     if isinstance(error, MillraceError):
-        return Refused(503, str(error), retry_after=1)
+        return RefusedRequest(503, str(error), retry_after=1)
     log.error("a batch failed: %s: %s", type(error).__name__, str(error)[:500])
-    return Refused(500, f"the model failed: {type(error).__name__}")
+    return RefusedRequest(500, f"the model failed: {type(error).__name__}")

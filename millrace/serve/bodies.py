@@ -16,8 +16,8 @@ import numpy as np
 import orjson
 
 from millrace.serve.batcher import Answer
-from millrace.serve.model import Refused, bad_request
-from millrace.serve.requests import Rows
+from millrace.serve.model import RefusedRequest, bad_request
+from millrace.serve.requests import RequestRows
 from schemas.exports.model import CLASS, ERROR, KEY, PROBABILITIES, VALUE
 from schemas.spec.naming import note_of_undeclared
 
@@ -34,7 +34,7 @@ def parse(body: bytes) -> Any:
       body: UTF-8. NaN, Infinity and -Infinity are numbers, as Python's json writes them.
 
     Raises:
-      Refused: it is not JSON.
+      RefusedRequest: it is not JSON.
     """
     try:
         return orjson.loads(body)
@@ -49,7 +49,7 @@ def parse(body: bytes) -> Any:
         raise _no_json(body, str(error)) from None
 
 
-def _no_json(body: bytes, problem: str) -> Refused:
+def _no_json(body: bytes, problem: str) -> RefusedRequest:
     hint = ""
     if body.startswith(b"--") or "utf-8" in problem.lower():  # a form's parts, or a file
         hint = '; send JSON in UTF-8, and in it an image, or other bytes, as {"b64": "<base64>"}'
@@ -65,7 +65,7 @@ def error_body(message: str) -> bytes:
     return orjson.dumps({"error": message.encode("utf-8", "replace").decode()})
 
 
-def answer_body(rows: Rows, answer: Answer, ids: Sequence[str]) -> bytes:
+def answer_body(rows: RequestRows, answer: Answer, ids: Sequence[str]) -> bytes:
     """The body of an answer.
 
     Args:
@@ -89,7 +89,7 @@ def answer_body(rows: Rows, answer: Answer, ids: Sequence[str]) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _plain(rows: Rows, answer: Answer, ids: Sequence[str]) -> dict[str, Any]:
+def _plain(rows: RequestRows, answer: Answer, ids: Sequence[str]) -> dict[str, Any]:
     """For each row its prediction, or its error. Numbers that JSON has no word for are null."""
     outputs, interface = answer.outputs, answer.loaded.interface
     fields = {name: _values(name, outputs[name]) for name in (KEY, CLASS, VALUE) if name in outputs}

@@ -67,8 +67,8 @@ COMMAND = command.Command(
     work=_run,
     description=__doc__ or "",
     epilog="Addresses, with NAME as the schema's name: POST /v1/models/NAME:predict, POST /predict;\n"
-    "GET /v1/models/NAME, /v1/models/NAME/metadata, /healthz, /readyz, /metrics; POST /admin/roll_back,\n"
-    "/admin/reload.\n\nExit codes: 0 stopped by a signal, with every request answered; 1 failed; 2 invalid usage.",
+    "GET /v1/models/NAME, /v1/models/NAME/metadata, /healthz, /readyz, /metrics; POST /admin/reload.\n\n"
+    "Exit codes: 0 stopped by a signal, with every request answered; 1 failed; 2 invalid usage.",
 )
 app, main = COMMAND.app, COMMAND.main
 

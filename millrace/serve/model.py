@@ -24,7 +24,7 @@ from trainer.export.skew_check import first_difference
 from trainer.export.warmup import read_warmup
 
 
-class Refused(MillraceError):
+class RefusedRequest(MillraceError):
     """A request that is answered with an error: an HTTP status, and a message for its client."""
 
     def __init__(self, status: int, message: str, *, retry_after: int | None = None) -> None:
@@ -33,9 +33,14 @@ class Refused(MillraceError):
         self.retry_after = retry_after  # seconds
 
 
-def bad_request(message: str) -> Refused:
+def bad_request(message: str) -> RefusedRequest:
     """The request is wrong: its client must change it."""
-    return Refused(400, message)
+    return RefusedRequest(400, message)
+
+
+def not_in_service(version: str, current: str) -> RefusedRequest:
+    """The request names a version that does not answer, in the words of TensorFlow Serving."""
+    return RefusedRequest(404, f"Servable not found for request: version {version}; version {current} is in service")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +102,7 @@ def _short(value: Any) -> str:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Loaded:
+class ServedVersion:
     """A version that answers.
 
     Attributes:
@@ -128,7 +133,7 @@ def load(
     like: Interface | None = None,
     trust: bool = False,
     trial: Callable[[str], None] | None = None,
-) -> Loaded:
+) -> ServedVersion:
     """Loads an export, checks it, and runs its warm-up requests.
 
     Args:
@@ -157,7 +162,7 @@ def load(
         with failures_as(f"{folder}: fails on its warm-up requests"):
             compared = _compare(model, here)
         unless_good.pop_all()
-        return Loaded(version, folder, notes, interface, model, compared)
+        return ServedVersion(version, folder, notes, interface, model, compared)
 
 
 def _described(name: str, info: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from millrace.serve.model import Interface, Refused, bad_request
+from millrace.serve.model import Interface, RefusedRequest, bad_request
 from millrace.values import column_array, described, takes
 from schemas.errors import UsageError, did_you_mean, few
 from schemas.exports.model import RAW, WITHOUT_KEY
@@ -34,7 +34,7 @@ _HINTED, _COMPARED = 100, 32  # rows of different names that are compared with a
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class RequestRows:
     """Rows for the model.
 
     Attributes:
@@ -57,7 +57,7 @@ class Rows:
     decoding: np.ndarray | None = None
 
 
-def plain_rows(body: Any, interface: Interface, most: int) -> Rows:
+def plain_rows(body: Any, interface: Interface, most: int) -> RequestRows:
     """The rows of a body: a list of objects, or an object whose "rows" are one. A bad row gets an error of its own.
 
     Args:
@@ -66,7 +66,7 @@ def plain_rows(body: Any, interface: Interface, most: int) -> Rows:
       most: rows that are taken.
 
     Raises:
-      Refused: it is neither, or has too many rows.
+      RefusedRequest: it is neither, or has too many rows.
     """
     rows = body.get("rows") if type(body) is dict else body
     if type(rows) is not list or not rows:
@@ -75,16 +75,16 @@ def plain_rows(body: Any, interface: Interface, most: int) -> Rows:
     _check_count(len(rows), most)
     arrays, errors, ignored = _read(rows, interface)
     sent = {row: _as_json(rows[row], row) for row in errors}
-    return _with_images(Rows(arrays, len(rows), "plain", errors, sent, ignored), interface)
+    return _with_images(RequestRows(arrays, len(rows), "plain", errors, sent, ignored), interface)
 
 
-def predict_rows(body: Any, interface: Interface, most: int) -> Rows:
+def predict_rows(body: Any, interface: Interface, most: int) -> RequestRows:
     """The rows of TensorFlow Serving's predict request, by row (`instances`) or by column (`inputs`).
 
     Args: see `plain_rows`.
 
     Raises:
-      Refused: it has too many rows, or one is wrong.
+      RefusedRequest: it has too many rows, or one is wrong.
     """
     if type(body) is not dict or (INSTANCES in body) == (INPUTS in body):
         what = described(body) if type(body) is not dict else "both" if INPUTS in body else "neither"
@@ -101,12 +101,12 @@ def predict_rows(body: Any, interface: Interface, most: int) -> Rows:
         row = min(errors)
         place = f"{INSTANCES}[{row}]" if by_row else f'"{INPUTS}", row {row}'
         raise bad_request(f"{place}: {errors[row]}")
-    return _with_images(Rows(arrays, len(rows), "rows" if by_row else "columns", ignored=ignored), interface)
+    return _with_images(RequestRows(arrays, len(rows), "rows" if by_row else "columns", ignored=ignored), interface)
 
 
 def _check_count(rows: int, most: int) -> None:
     if rows > most:
-        raise Refused(413, f"{rows:,} rows; at most {most:,} are taken in a request")
+        raise RefusedRequest(413, f"{rows:,} rows; at most {most:,} are taken in a request")
 
 
 def _form(interface: Interface) -> str:
@@ -148,7 +148,7 @@ def _as_json(row: Any, place: int) -> bytes:
         raise bad_request(f"row {place}: is nested too deeply") from None  # it reads deeper lists than it writes
 
 
-def _with_images(rows: Rows, interface: Interface) -> Rows:
+def _with_images(rows: RequestRows, interface: Interface) -> RequestRows:
     """The same with the errors of the image files that the preprocessing job would reject by their headers."""
     schema = interface.images
     if schema is None:

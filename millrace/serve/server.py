@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from millrace.serve.app import Application, read_tokens
 from millrace.serve.batcher import Batcher
 from millrace.serve.metrics import Metrics, Readings
-from millrace.serve.model import Loaded
+from millrace.serve.model import ServedVersion
 from millrace.serve.options import ServeOptions
 from millrace.serve.versions import Versions
 from millrace.store.writer import RequestStore
@@ -110,7 +110,7 @@ class Server:
             await batcher.close()
             if self._store is not None:
                 await loop.run_in_executor(None, self._store.close)
-            versions.close()
+            versions.current.model.close()
         return Served(metrics.answered, given_up)
 
     def _readings(self) -> Readings:
@@ -150,7 +150,7 @@ class Server:
             await asyncio.sleep(0.02)
         uvicorn_server.should_exit = True
 
-    def _retire(self, loaded: Loaded) -> None:
+    def _retire(self, loaded: ServedVersion) -> None:
         self.application.batcher.after_batches(loaded.model.close)  # nothing is retired before there is a loop
 
 
@@ -179,7 +179,7 @@ def _config(app: Starlette, options: ServeOptions) -> uvicorn.Config:
     )
 
 
-def _store(options: ServeOptions, loaded: Loaded) -> RequestStore | None:
+def _store(options: ServeOptions, loaded: ServedVersion) -> RequestStore | None:
     """The store of requests that the options ask for."""
     if options.store is None:
         return None

@@ -1,8 +1,7 @@
-"""The versions of a model in one server: the current one, the one before it, and those that were refused.
+"""The version of a model that a server has in service, and the versions that were refused.
 
-All methods but `load_newer` belong to the event loop. A version takes over between two batches, because a batch takes
-the current version when it begins. The version before stays loaded, to answer requests that name it and for rolling
-back; the one before that is freed when the batches that it answers are done.
+A newer version takes over between two batches, because a batch takes the current version when it begins. The one before
+is freed when the batches that it answers are done. All methods but `load_newer` belong to the event loop.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from millrace.serve.model import Loaded, load
+from millrace.serve.model import ServedVersion, load
 from millrace.serve.options import ServeOptions
 from millrace.serve.trial import Stopped, try_out
 from schemas import storage
@@ -25,7 +24,6 @@ from schemas.storage import folders
 
 log = logging.getLogger(__name__)
 LOCAL_POLL = 1.0  # seconds between looks for newer exports on local disk, at most
-ROLLED_BACK = "rolled back"
 NOT_FETCHED = "not fetched"  # the state of what is tried again at every look
 REMEMBERED = 100  # refused versions
 
@@ -40,41 +38,45 @@ class Refusal:
 
 
 class Versions:
-    """See the module.
+    """Loads versions and exchanges them.
 
     Args:
       source: where exports come from.
       options: how long and how much a newer export may take while it is tried out, and how often one is looked for.
-      retire: is called with a version that nothing asks for any more.
+      retire: is called with a version that is not in service any more.
+
+    Attributes:
+      current: the version in service.
+      refused: by number, at most 100.
+      swaps: how often another version was put into service.
 
     Raises:
       MillraceError: no export can be served.
     """
 
-    def __init__(self, source: Source, options: ServeOptions, retire: Callable[[Loaded], None]) -> None:
+    def __init__(self, source: Source, options: ServeOptions, retire: Callable[[ServedVersion], None]) -> None:
         self._source = source
         self._options = options
         self._retire = retire
         self._stopped = threading.Event()
         self._refreshing = asyncio.Lock()
         self.refused: dict[str, Refusal] = {}
-        self.current: Loaded = self._first()
-        self.previous: Loaded | None = None
+        self.current: ServedVersion = self._first()
         self.swaps = 0
 
-    def _first(self) -> Loaded:
+    def _first(self) -> ServedVersion:
         """The newest version that can be served."""
         versions = self._source.versions()
         for version in versions:
             # There is none that the last one could harm, in service or to fall back to.
             tried = self._try(version, None, trial=version != versions[-1])
-            if isinstance(tried, Loaded):
+            if isinstance(tried, ServedVersion):
                 return tried
             self.refused[version] = tried
         reasons = "\n".join(refusal.reason for refusal in self.refused.values())
         raise MillraceError(f"{self._source.folder}: no export in it can be served:\n{reasons}")
 
-    def _try(self, version: str, current: Loaded | None, *, trial: bool = True) -> Loaded | Refusal:
+    def _try(self, version: str, current: ServedVersion | None, *, trial: bool = True) -> ServedVersion | Refusal:
         folder = self._source.path(version)
         state = _state(folder)
         trial = trial and self._options.check_secs > 0
@@ -105,20 +107,20 @@ class Versions:
         if here == folder and _state(folder) != state:  # and is no copy
             raise NotFetched(f"{folder}: was changed while it was tried out")
 
-    def load_newer(self) -> list[Loaded | Refusal]:
+    def load_newer(self) -> list[ServedVersion | Refusal]:
         """Tries the versions that are newer than the current one, newest first, until one can be served.
 
         Runs in any thread. Passes over those that were refused already and have not changed.
         """
-        tried: list[Loaded | Refusal] = []
+        tried: list[ServedVersion | Refusal] = []
         current = self.current
         for version in [] if self._source.single else self._source.versions():
             if int(version) <= int(current.version):
                 break
             refusal = self.refused.get(version)
-            if refusal is None or refusal.state not in (ROLLED_BACK, _state(self._source.path(version))):
+            if refusal is None or refusal.state != _state(self._source.path(version)):
                 tried.append(self._try(version, current))
-                if isinstance(tried[-1], Loaded):
+                if isinstance(tried[-1], ServedVersion):
                     break
         return tried
 
@@ -142,52 +144,22 @@ class Versions:
             await self.refresh()
             await asyncio.sleep(min(secs, LOCAL_POLL) if storage.is_local(self._source.folder) else secs)
 
-    def _take(self, tried: Loaded | Refusal) -> None:
+    def _take(self, tried: ServedVersion | Refusal) -> None:
         """Puts a version into service, or notes that it was refused."""
         if isinstance(tried, Refusal):
             self.refused[tried.version] = tried
             for version in sorted(self.refused, key=int)[:-REMEMBERED]:
                 del self.refused[version]
             return
-        if self.previous is not None:
-            self._retire(self.previous)
-        self.previous, self.current = self.current, tried
+        before, self.current = self.current, tried
+        self._retire(before)
         self.refused.pop(tried.version, None)
         self.swaps += 1
-        log.warning("version %s is in service, after %s", tried.version, self.previous.version)
-
-    def roll_back(self) -> str:
-        """Puts the version before back into service, and refuses the current one from now on; returns its number.
-
-        Raises:
-          MillraceError: there is no version before.
-        """
-        if self.previous is None:
-            raise MillraceError("there is no version to roll back to: none was in service before")
-        bad, self.current, self.previous = self.current, self.previous, None
-        self.refused[bad.version] = Refusal(bad.version, "rolled back", ROLLED_BACK)
-        self.swaps += 1
-        self._retire(bad)
-        log.warning("version %s is in service again: %s was rolled back", self.current.version, bad.version)
-        return self.current.version
+        log.warning("version %s is in service, after %s", tried.version, before.version)
 
     def stop(self) -> None:
         """Ends the process that tries an export out, if there is one: no other will be put into service."""
         self._stopped.set()
-
-    def close(self) -> None:
-        """Frees all of them, at the end."""
-        for loaded in (self.current, self.previous):
-            if loaded is not None:
-                loaded.model.close()
-
-    def named(self, version: str | None) -> Loaded | None:
-        """A version that is loaded, by its number; None: the current one."""
-        if version in (None, self.current.version):
-            return self.current
-        if self.previous is not None and version == self.previous.version:
-            return self.previous
-        return None
 
 
 def _state(folder: str) -> str:

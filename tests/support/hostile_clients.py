@@ -10,7 +10,10 @@ import itertools
 import re
 import select
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tests.support.model_server import PATIENCE
 
 MOST = 16 << 20  # bytes that are sent at most: far beyond every limit of a head, and of what a buffer on the way holds
 Client = Callable[[str, bytes], Iterable[bytes]]  # the pieces that it sends, of the target of a prediction and its body
@@ -27,10 +30,18 @@ def whole(target: str, body: bytes, *lines: str) -> bytes:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """What comes until the connection ends."""
+    """What comes until the connection ends. Raises TimeoutError if that takes longer than anybody's patience."""
     parts = []
+    end = time.monotonic() + PATIENCE
     with contextlib.suppress(ConnectionResetError):
-        while part := connection.recv(1 << 16):
+        while True:
+            if (left := end - time.monotonic()) <= 0:
+                raise TimeoutError(
+                    f"after {PATIENCE} s the connection has not ended; it sent {sum(map(len, parts))} bytes"
+                )
+            connection.settimeout(left)
+            if not (part := connection.recv(1 << 16)):
+                return b"".join(parts)
             parts.append(part)
     return b"".join(parts)
 

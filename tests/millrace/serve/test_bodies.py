@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.serve.bodies import parse
-from millrace.serve.model import Refused
+from millrace.serve.model import RefusedRequest
 
 
 def oracle(text: str) -> object:
@@ -44,7 +44,7 @@ def test_what_json_writes_is_read(value, ascii_only):
 def test_any_bytes_are_a_value_or_an_error(body):
     try:
         value = parse(body)
-    except Refused:
+    except RefusedRequest:
         return
     np.testing.assert_equal(value, oracle(body.decode()))
 
@@ -54,7 +54,7 @@ def test_any_bytes_are_a_value_or_an_error(body):
     [b"", b"\xff", b'{"instances": ["\xed\xa0\x80"]}', b"[" * 100_000, b"[" * 100_000 + b"NaN", b"NaN" + b"1" * 5000],
 )
 def test_what_is_no_json(body):
-    with pytest.raises(Refused, match="the body is not JSON"):
+    with pytest.raises(RefusedRequest, match="the body is not JSON"):
         parse(body)
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_json(body):
     ],
 )
 def test_what_programs_send_for_json(body, hint):
-    with pytest.raises(Refused, match=f"^the body is not JSON: .*{re.escape(hint)}"):
+    with pytest.raises(RefusedRequest, match=f"^the body is not JSON: .*{re.escape(hint)}"):
         parse(body)
 
 

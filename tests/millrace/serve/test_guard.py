@@ -42,7 +42,7 @@ def test_a_token_is_asked_for_everywhere_but_by_probes(export, tmp_path):
             for method, path in (
                 ("POST", f"{client.model}:predict"),
                 ("POST", "/predict"),
-                ("POST", "/admin/roll_back"),
+                ("POST", "/admin/reload"),
                 ("GET", client.model),
                 ("GET", "/metrics"),
             ):
@@ -231,7 +231,7 @@ def test_chunks_are_given_their_length(proxy):
 
 @pytest.mark.proxy
 def test_the_admin_addresses_are_not_for_its_clients(proxy):
-    assert proxy.ask("POST", "/admin/reload")[0] == proxy.ask("POST", "/admin/../admin/roll_back")[0] == 403
+    assert proxy.ask("POST", "/admin/reload")[0] == proxy.ask("POST", "/admin/../admin/reload")[0] == 403
 
 
 @pytest.mark.proxy

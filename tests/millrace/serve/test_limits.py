@@ -74,13 +74,6 @@ def head(server: Server, *lines: str) -> bytes:
     return hostile_clients.head(f"/v1/models/{server.name}:predict", *lines)
 
 
-def make_late(server: Server) -> None:
-    """Has the request that waits have waited for too long."""
-    batcher = server.application.batcher
-    until(lambda: batcher.queued_rows == 1)
-    batcher._waiting[0].arrived -= 2 * PATIENCE
-
-
 def test_64_clients_of_512_rows_are_answered_at_the_default_limits(export):
     with serving(export) as server:
         answers: list[tuple] = []
@@ -114,31 +107,36 @@ def test_what_waits_is_bounded_in_bytes_and_refused_at_once(export, rows):
         )
 
 
-@pytest.mark.parametrize(("late", "timely"), [("/versions/1", "/versions/2"), ("", "/versions/1"), ("/versions/1", "")])
-def test_a_request_that_is_refused_as_late_does_not_choose_the_version_of_others(tmp_path, late, timely):
+def test_requests_that_are_dropped_from_the_queue_change_nothing_for_those_around_them(tmp_path):
+    """One that is late, one whose client is gone, and one of a version that is not in service any more."""
     write_export(tmp_path, 1)
     with serving(tmp_path, answer_secs=PATIENCE, check_secs=0) as server, Client(server) as operator:
-        write_export(tmp_path, 2)
-        assert operator.post("/admin/reload", None)[1]["version"] == "2"
+        batcher = server.application.batcher
         answers: dict[str, tuple] = {}
 
-        def answered(name: str, version: str) -> None:
+        def answered(name: str, version: str = "") -> None:
             with Client(server) as client:
                 status, answer = client.post(f"{client.model}{version}:predict", {"instances": [1]})
                 answers[name] = status, answer, client.headers.get("x-model-version"), client.headers.get("retry-after")
 
-        requests = [partial(answered, name, version) for name, version in (("late", late), ("timely", timely))]
-        threads = [threading.Thread(target=work) for work in requests]
-        with held(server, [partial(answered, "held", "")]):
-            threads[0].start()
-            make_late(server)
-            threads[1].start()
-            until(lambda: server.application.batcher.queued_rows == 2)
+        requests = {"first": "", "late": "", "gone": "/versions/1", "old": "/versions/1", "last": ""}
+        threads = [threading.Thread(target=answered, args=request) for request in requests.items()]
+        with held(server, [partial(answered, "running")]):
+            for waiting, thread in enumerate(threads, start=1):
+                thread.start()
+                until(lambda waiting=waiting: batcher.queued_rows == waiting)
+            batcher._waiting[1].arrived -= 2 * PATIENCE
+            server._loop.call_soon_threadsafe(batcher._waiting[2].future.cancel)
+            write_export(tmp_path, 2)
+            assert operator.post("/admin/reload", None)[1]["version"] == "2"
         for thread in threads:
             thread.join(PATIENCE)
-    number = timely[-1:] or "2"
+        metrics = operator.get("/metrics")[1]
+    assert answers["running"] == (200, {"predictions": [{"error": "", "value": 2.0}]}, "1", None)
     assert answers["late"] == (503, {"error": "the server is too busy; send it again later"}, None, "1")
-    assert answers["timely"] == (200, {"predictions": [{"error": "", "value": 1.0 + int(number)}]}, number, None)
+    assert answers["old"][:2] == (404, {"error": "Servable not found for request: version 1; version 2 is in service"})
+    assert answers["first"] == answers["last"] == (200, {"predictions": [{"error": "", "value": 3.0}]}, "2", None)
+    assert b"millrace_batch_rows_count 2.0\nmillrace_batch_rows_sum 3.0\n" in metrics  # the first and the last are one
 
 
 def test_a_repeated_id_names_the_version_that_answered_it(tmp_path):
@@ -159,15 +157,10 @@ def test_a_repeated_id_names_the_version_that_answered_it(tmp_path):
         assert plain(id="a") == (200, [(2.0, None)], "1", "1")
         assert plain(ids=["a", "c", "b"]) == (200, [(2.0, "1"), (3.0, None), (3.0, None)], "2", "1, 2")
         body = {"instances": [1], "id": "a"}
-        for path, status, version in (
-            ("/versions/1", 200, "1"),
-            ("/versions/2", 409, None),
-        ):
-            assert client.post(f"{client.model}{path}:predict", body)[0] == status
-            assert client.headers.get("x-model-version") == version
+        assert client.post(f"{client.model}/versions/1:predict", body)[0] == 404
         assert client.post(f"{client.model}/versions/2:predict", body)[1] == {
-            "error": "the id 'a' was answered by version 1 before, and the request asks for version 2; ask for 1, or "
-            "for none, or give another id"
+            "error": "the id 'a' was answered by version 1 before, and the request asks for version 2; ask for no "
+            "version, or give another id"
         }
 
 

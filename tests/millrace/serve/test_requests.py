@@ -177,8 +177,8 @@ def test_addresses(client, server, people_export):
         assert client.get(path)[1]["model_version_status"][0]["state"] == "AVAILABLE"
     for path in ("/v1/models/nope:predict", f"{client.model}/versions/3:predict"):
         status, answer = client.post(path, {"instances": [GOOD]})
-        ending = "Latest(nope); the model served here is people" if "models/nope:" in path else ")"
-        assert (status, answer["error"].endswith(ending)) == (404, True)
+        served = "the model served here is people" if "models/nope:" in path else f"version {version} is in service"
+        assert (status, answer["error"].endswith(f"; {served}")) == (404, True)
     assert client.get("/v1/models/nope")[0] == client.get(f"{client.model}/versions/3")[0] == 404
     for path in ("/nowhere", "/", "/predct"):
         status, answer = client.get(path)

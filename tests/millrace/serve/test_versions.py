@@ -103,7 +103,10 @@ def test_the_file_system_tells_of_a_newer_export(tmp_path):
         write_export(tmp_path, 2)
         until(lambda: server.versions.current.version == "2")
         assert client.predict({"instances": [1]}) == (200, {"predictions": [{"error": "", "value": 3.0}]})
-        assert answered_by(client, "/versions/1") == 1
+        assert answered_by(client, "/versions/2") == 2
+        status, answer = client.post(f"{client.model}/versions/1:predict", {"instances": [1]})
+        message = "Servable not found for request: version 1; version 2 is in service"
+        assert (status, answer) == (404, {"error": message})
 
 
 def test_an_export_that_is_copied_slowly_is_taken_when_it_is_whole(tmp_path):
@@ -201,23 +204,6 @@ def test_the_newest_that_is_good_takes_over(tmp_path):
             (aside / str(number)).rename(tmp_path / str(number))
         assert client.post("/admin/reload", None)[1]["version"] == "3"
         assert sorted(server.versions.refused) == ["4"]
-
-
-def test_rolling_back(tmp_path):
-    with first(tmp_path, check_secs=0) as (server, client):
-        assert client.post("/admin/roll_back", None)[0] == 409
-        write_export(tmp_path, 2)
-        until(lambda: server.versions.current.version == "2")
-        assert client.post("/admin/roll_back", None) == (200, {"version": "1"})
-        assert answered_by(client) == 1
-        assert client.get("/admin/roll_back")[0] == 405
-        (tmp_path / "unrelated").mkdir()  # a sign of a change
-        time.sleep(0.5)
-        assert server.versions.current.version == "1"  # what was rolled back does not come again
-        write_export(tmp_path, 3)
-        until(lambda: server.versions.current.version == "3")
-        assert client.post("/admin/roll_back", None) == (200, {"version": "1"})
-        assert client.post("/admin/reload", None)[1]["version"] == "3"  # unless it is asked for
 
 
 def test_memory_of_old_versions_is_released(tmp_path):
