@@ -31,7 +31,7 @@ PROG = "python -m schemas.dataset"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DatasetOptions(Options):
-    """Which dataset is meant."""
+    """The dataset directory that a command reads."""
 
     data_dir: str = option("the dataset directory, local or gs://", name="--data_dir", positional=True, metavar="DIR")
     json: ClassVar[bool] = json_flag()
@@ -52,7 +52,7 @@ class DatasetOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifyDatasetOptions(DatasetOptions):
-    """The same, to read all of it."""
+    """The options of `verify`."""
 
     threads: int | None = option("files read in parallel (default: one per core)", None)
     quiet: bool = option(QUIET_HELP, False)
@@ -60,7 +60,7 @@ class VerifyDatasetOptions(DatasetOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatsOptions(DatasetOptions):
-    """The same, and the statistics that are meant."""
+    """The options of `stats`."""
 
     split: str | None = option("only this split", None, metavar="NAME")
     feature: tuple[str, ...] = option("only these features", (), metavar="NAME")
@@ -68,7 +68,7 @@ class StatsOptions(DatasetOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadOptions(DatasetOptions):
-    """The same, and the records that are meant."""
+    """The options of `head`."""
 
     split: str = option("train, eval or test (default: train)", "train", metavar="NAME")
     n: int | None = option("how many records (default: 5; of images 24)", None, name="-n")
@@ -78,7 +78,7 @@ class HeadOptions(DatasetOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PruneOptions(DatasetOptions):
-    """The same, and what of it is removed."""
+    """The options of `prune`."""
 
     dry_run: bool = option("only print what would be removed", False)
     all: bool = option("also remove the runs of the previous dataset", False)

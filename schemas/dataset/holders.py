@@ -1,4 +1,4 @@
-"""Who may hold the lease on a dataset directory: a process, or a job on a cluster."""
+"""Identifies who holds the lease on a dataset directory: a process, or a job on a cluster."""
 
 from __future__ import annotations
 

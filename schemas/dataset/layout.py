@@ -1,4 +1,4 @@
-"""The names of the files in a dataset directory."""
+"""Names the files and folders of a dataset directory."""
 
 from __future__ import annotations
 

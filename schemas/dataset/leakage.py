@@ -1,4 +1,4 @@
-"""What a job found that a model could know of eval and test without having learned it."""
+"""Reads a dataset's `leakage.json`: what the job found that tells a model the label of eval and test rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The manifest of a dataset directory: what a run read, wrote and rejected. It is written last, atomically.
+"""Defines the manifest of a dataset directory, which says what a run read, wrote and rejected, and reads it.
 
-A dataset of a million files would have a manifest of hundreds of megabytes, which every reader loads. Where the inputs
-are many, they and what became of their records are in files of the run.
+A job writes it last, in one step. A dataset of a million files would have a manifest of hundreds of megabytes, which
+every reader would load. So where the inputs are many, their entries and counts are in files of the run.
 """
 
 from __future__ import annotations

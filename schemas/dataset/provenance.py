@@ -1,6 +1,6 @@
-"""Where the records of rows come from: the file and the offset of each row, which is read there again.
+"""Tells from which file and offset each record of rows was made, and reads that row again.
 
-They are in an Arrow file beside each shard, in the order of its records: the key of a record's file
+An Arrow file beside each shard holds these places in the order of the shard's records: the key of a record's file
 (`schemas.storage.file_key`) and the offset of its first byte. A record of images holds the names of its files instead.
 """
 

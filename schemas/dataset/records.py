@@ -1,6 +1,6 @@
-"""Stored records read back, as Python values and as a table to look at. Imports neither TensorFlow nor Beam.
+"""Reads stored records back as Python values, and prints them as a table. Imports neither TensorFlow nor Beam.
 
-Features have a name, dtype and shape; ids stand for classes, categories and words, by the schema and the run's
+Each feature has a name, a dtype and a shape. Ids stand for classes, categories and words, by the schema and the run's
 vocabularies.
 """
 

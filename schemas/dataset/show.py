@@ -1,7 +1,7 @@
-"""Shows a dataset: what its manifest and schema say of it, and the first records of a split.
+"""Shows a dataset: its manifest and schema as text or JSON, and the first records of a split.
 
-The records are a table with a line for each feature; images are a contact sheet, side by side in one PNG, each with its
-class below it, drawn by Pillow.
+Records are a table with a line for each feature. Images are a contact sheet: one PNG that Pillow draws, with the class
+below each image.
 """
 
 from __future__ import annotations

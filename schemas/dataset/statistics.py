@@ -1,4 +1,4 @@
-"""The statistics of a dataset, as its job wrote them: read, chosen from, and shown as tables."""
+"""Reads the statistics that a job has written beside its dataset, selects from them, and prints them as tables."""
 
 from __future__ import annotations
 

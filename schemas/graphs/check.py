@@ -4,13 +4,7 @@ Every op in the file, of the graph and of each function in its library, must be 
 (`schemas.graphs.allowed_ops`): TensorFlow evaluates some nodes while it loads a graph, whether or not anything asks
 for them. Ops that save a checkpoint must be unreachable from everything that is run, and ops that read a file must
 name one of this SavedModel. In a session, the signatures, the init op and the saver's restore op are run; of an object
-graph, every function may be run.
-
-Allowed ops only compute. They may still use up memory and time, or have bugs.
-
-Which parts of a SavedModel's graph run: the nodes and functions that a root leads to, and their inputs.
-
-The option `--trust` of the commands that load a graph: it skips `schemas.graphs.check`.
+graph, every function may be run. Allowed ops only compute; they may still use up memory and time, or have bugs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The format and dimensions of an image file, from its first bytes, whatever the file's name says.
+"""Reads the format and dimensions of an image file from its first bytes, whatever the file's name says.
 
 Nothing is decoded here. A file of a megabyte can decode to a gigabyte, so header and schema say first whether an image
 may be decoded, at which scale, and with how much memory.

@@ -1,6 +1,6 @@
-"""Lists images, and reads none: those of a dataset with their labels, and what a model of images predicts on.
+"""Lists the images of a dataset with their labels, and the images that a model predicts on. Opens none of them.
 
-Images come from folders, or from CSV files in which every line is one record; a line may contain some paths only.
+Images come from folders, or from CSV files in which every line is a record of its own.
 """
 
 from __future__ import annotations

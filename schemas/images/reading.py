@@ -1,6 +1,6 @@
-"""Reads the files of images to predict on, checks them, and puts them in batches that memory holds.
+"""Reads image files, checks them before they are decoded, and puts them in batches that fit in memory.
 
-One image file as the job and `trainer.predict` read it: the same limits, the same reasons for rejects.
+The job and the commands that predict read files by the same limits, with the same reasons for rejects.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ NAMES = (*sorted(SAMPLES), IMAGES)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleOptions(Options):
-    """What is generated, and how much of it."""
+    """The options of `python -m schemas.samples`."""
 
     name: str = option("what to generate", positional=True, choices=NAMES)
     output: str = option(

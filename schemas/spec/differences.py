@@ -1,4 +1,4 @@
-"""How two schemas differ, for messages that refuse one of them."""
+"""Describes how two schemas differ, for messages that refuse one of them."""
 
 from __future__ import annotations
 

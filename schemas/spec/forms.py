@@ -1,7 +1,4 @@
-"""What all models of a schema file are made of: strict values, thresholds, and the forms that a feature takes.
-
-A feature is a raw column, a vocabulary, and what a model reads. A cell that cannot be taken has a reason.
-"""
+"""Defines what all parts of a schema are made of: strict values, thresholds, raw columns, and the inputs of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of image datasets: images with classes from folders or a list.
+"""Declares the schema of image datasets, whose images have classes from folders or from a list.
 
 It says how images are stored and normalized, and names the keys of a stored record, after the convention of the
 ImageNet TFRecords, so that other readers work.

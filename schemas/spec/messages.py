@@ -1,4 +1,4 @@
-"""Formats the mistakes of a schema file: the line, the key path, what was found, what is allowed."""
+"""Explains the mistakes of a schema file: the line, the path of keys, what was found, and what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the columns of data are called that a feature is read from: as the feature itself, or as in the raw file."""
+"""Finds the columns of data that a feature is read from, under the feature's name or that of the raw file."""
 
 from __future__ import annotations
 

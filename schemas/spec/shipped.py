@@ -1,6 +1,6 @@
-"""The schemas that ship, by name, so that `--schema covertype` works wherever the package is installed.
+"""Finds the schemas that ship, by name, and lists or prints them: `python -m schemas.spec [NAME]`.
 
-`python -m schemas.spec [NAME]`: prints a schema that ships, to be copied, or lists all of them.
+So `--schema covertype` works wherever the package is installed, and a schema can be copied to begin with.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Exit codes: 0 done, 1 failed, 2 invalid usage.
 
 @dataclasses.dataclass(frozen=True)
 class SchemaOptions(Options):
-    """Which schema is printed; None: all are listed."""
+    """The options of `python -m schemas.spec`."""
 
     name: str | None = option(
         "the schema to print (default: list all)", None, positional=True, choices=names(), metavar="NAME"

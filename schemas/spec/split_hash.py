@@ -1,6 +1,4 @@
-"""Which split a row belongs to: a stable 64-bit hash of its parsed values, or the file it stands in.
-
-Also whether the splits then have the shares that the schema gives them.
+"""Assigns rows to splits: by a stable 64-bit hash of their parsed values, or by the file that they stand in.
 
 The hash depends on the values alone, so that equal rows land in one split on every machine, in any order and chunking.
 It must never change: a dataset that is written again, or appended to, keeps its rows where they were. A better hash

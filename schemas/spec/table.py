@@ -1,8 +1,7 @@
-"""A dataset's schema: the value that one YAML file declares, and what follows from it alone.
+"""Declares the schema of a dataset of rows, and derives what follows from it alone.
 
-The raw columns of a dataset: what a decoded batch holds and what a serving request sends.
-
-The reason that the job and predictions give for a row whose transform gives a number that is not finite.
+A schema file becomes a `Schema`. From it follow the raw columns that a decoded batch holds, the columns that a
+transform's graph takes, and those that a serving request sends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one spelling of a category, a key or a class, whichever way it comes in.
+"""Gives a category, a key or a class one spelling, whichever way it comes in.
 
 pandas reads the whole numbers of a column with blanks as floats, and `TRUE` as a truth value, so that 2, 2.0, "2" and
 "2.0" are the same value to those who send it. Files, requests, rows from Python and lists in a schema all become text

@@ -1,4 +1,4 @@
-"""Files by path, on local disk, and on Google Cloud Storage, each a class of `schemas.storage.paths.Store`.
+"""Reads and writes files by path, on local disk and on Google Cloud Storage.
 
 `from schemas import storage`, and then `storage.read_bytes(path)`, whatever the path. An error names its file.
 """

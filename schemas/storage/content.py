@@ -1,7 +1,7 @@
-"""The digest of a file's content, put together from those of its blocks.
+"""Digests the content of a file, block by block, so that many workers can digest one file.
 
-A file of 100 GB is read by many workers, a range each. A digest of the ranges' digests would depend on how the file
-was cut; blocks of a fixed size do not. A block belongs to the reader in whose range it begins, who reads it to its end.
+Workers read a file of 100 GB in ranges. A digest of the ranges' digests would depend on how the file was cut; blocks of
+a fixed size do not. A block belongs to the reader in whose range it begins, who reads it to its end.
 """
 
 from __future__ import annotations

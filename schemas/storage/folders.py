@@ -1,11 +1,12 @@
-"""Folders, moves, links and swaps, whatever the store; on Google Cloud Storage a folder is a common prefix of names.
+"""Copies, moves and removes files and folders on any store, refuses links, and swaps a file if it has not changed.
+
+On Google Cloud Storage a folder is a common prefix of names.
 
 Jobs and exports never write links. The target of a link may be outside the folder that is checked, copied and removed,
 so readers refuse every link in it. The folder itself may be reached through links.
 
-Compare and swap replaces or removes a file only if it has not changed since it was read. Of two swaps that begin from
-the same `look`, one fails, however long a process is stopped between any two of its steps. Each store does this in its
-own way: see `schemas.storage.local` and `schemas.storage.gcs`.
+Of two swaps that begin from the same `look`, one fails, however long a process is stopped between any two of its steps.
+Each store does this in its own way: see `schemas.storage.local` and `schemas.storage.gcs`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Google Cloud Storage: a folder is a common prefix of names, and the server counts each object's generations.
+"""Reads and writes objects of Google Cloud Storage, by one client of Google's library for each process.
 
-The client of Google's library is one per process, with bounded waits, retries and a pool of connections.
+A folder is a common prefix of names, and the server counts each object's generations. Waits and retries are bounded.
 """
 
 from __future__ import annotations

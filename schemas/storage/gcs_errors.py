@@ -1,4 +1,4 @@
-"""The errors of Google's client library of Cloud Storage: what they mean, and what to do.
+"""Explains the errors of Google's client library of Cloud Storage: what they mean, and what to do.
 
 They are identified by name, without an import of the library.
 """

@@ -1,4 +1,4 @@
-"""Glob patterns over names with slashes, as `glob.glob(pattern, recursive=True)` reads them on local disk."""
+"""Matches names with slashes against glob patterns, as `glob.glob(pattern, recursive=True)` does on local disk."""
 
 from __future__ import annotations
 

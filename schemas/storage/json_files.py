@@ -1,6 +1,6 @@
-"""JSON as others may have written it: read by one function, which nests no deeper than 200 levels and never recurses.
+"""Reads JSON that others may have written, nested at most 200 levels deep.
 
-The standard library's parser recurses, so that a file of brackets alone ends the process.
+The standard library's parser recurses, so that a file of brackets alone ends the process; this one does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files on local disk, and on network disks that are mounted.
+"""Reads and writes files on local disk, and on network disks that are mounted.
 
 Once a durable operation returns, its result survives a power cut. A disk that refuses writes is recognized: it is full,
 over a quota, read-only or broken, or limits files.
@@ -6,7 +6,8 @@ over a quota, read-only or broken, or limits files.
 Compare and swap takes no lock, because a stopped process would keep it. A swap writes a pending file next to the
 file, compares, renames the pending file, and removes all other pending files (the fence). Another process that
 compared before that rename has already written its pending file. It finds this file gone when it renames, and
-compares again."""
+compares again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that appears under its name when it is complete. After a power cut there is the old one, or all of the new."""
+"""Writes a file that gets its name when it is complete. After a power cut there is the old file, or all of the new."""
 
 from __future__ import annotations
 

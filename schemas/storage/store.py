@@ -1,4 +1,4 @@
-"""What all stores of files share: what is known of a file, and errors without secrets."""
+"""Defines what all stores share: a file's size and version, snapshots, and errors without secrets."""
 
 from __future__ import annotations
 

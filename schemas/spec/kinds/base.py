@@ -1,9 +1,7 @@
-"""The base classes of features and labels: the columns they read, the values they reject, and what they become.
+"""Defines what features and labels have in common: the columns they read, the values they reject, what they become.
 
 The reader, the job and the trainer use these properties and do not look at an item's kind. Properties without a
 sensible default are abstract.
-
-What features share whose ids are those of words in a vocabulary of the train split.
 """
 
 from __future__ import annotations
