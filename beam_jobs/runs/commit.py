@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import importlib.metadata
 import itertools
 import time
@@ -34,7 +33,7 @@ from schemas.dataset.manifest import (
     read_manifest,
     write_parts,
 )
-from schemas.dataset.prune import is_left_over, is_temporary
+from schemas.dataset.prune import files_of_run
 from schemas.errors import MillraceError, counted
 from schemas.libraries import tensorflow
 from schemas.predictions.manifest import Predictions
@@ -44,6 +43,7 @@ from schemas.spec import split_hash
 from schemas.spec.split_hash import uneven_splits
 from schemas.spec.table import Schema
 from schemas.storage import folders
+from schemas.storage.content import sha256_of
 
 
 def place_rejects(
@@ -112,7 +112,6 @@ def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
         yield examples.example(raw), storage.read_bytes(record.stored)
 
 
-_CHUNK = 1 << 20  # bytes of a file that are read at once
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "pyarrow", "numpy")
 
 
@@ -287,23 +286,13 @@ def place_file(path: str, final: str) -> None:
 
 
 def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:
-    """All files of the run except `except_for` and what is removed after the commit, with their checksums.
-
-    Another process that commits the same run may be writing, and have its files under temporary names.
-    """
+    """Describes the files of the run except `except_for`: their sizes and checksums."""
 
     def described(path: str) -> File:
-        digest, size, full = hashlib.sha256(), 0, layout.join(output, path)
-        with storage.wrap_errors(full), storage.open_read(full) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
-        return File(path=path, bytes=size, sha256=digest.hexdigest())
+        size, sha256 = sha256_of(storage.read_chunks(layout.join(output, path)))
+        return File(path=path, bytes=size, sha256=sha256)
 
-    names = [
-        name for name in folders.walk(layout.join(output, run_id)) if not (is_left_over(name) or is_temporary(name))
-    ]
-    paths = [layout.join(run_id, name) for name in names]
+    paths = [layout.join(run_id, name) for name in files_of_run(output, run_id)]
     return storage.for_each(output, described, [path for path in paths if path not in except_for])
 
 

@@ -90,30 +90,26 @@ class RecordCheck:
     def _content(self, batch: pa.RecordBatch) -> Iterator[Fault]:
         """Numbers out of range, and invalid images. Lengths have been checked before."""
         for feature in self._features:
-            if feature.finite:
-                yield from _not_finite(batch, feature.name)
-            if feature.low is None and feature.high is None:
-                continue
-            column = batch.column(batch.schema.get_field_index(feature.name))
-            values, rows = np.asarray(column.flatten()), np.asarray(pc.list_parent_indices(column))
-            low = np.iinfo(np.int64).min if feature.low is None else feature.low
-            high = np.iinfo(np.int64).max if feature.high is None else feature.high
-            for i in np.flatnonzero((values < low) | (values > high)):
-                yield int(rows[i]), f"{feature.name!r} is {values[i]}, expected {low} to {high}"
+            yield from _number_faults(batch, feature)
         if self._images is not None:
             yield from _image_faults(batch, self._images)
             yield from _class_faults(batch, self._classes)
 
 
-def _not_finite(batch: pa.RecordBatch, name: str) -> Iterator[Fault]:
-    place = batch.schema.get_field_index(name)
-    if place < 0 or pa.types.is_null(batch.column(place).type):
-        return  # no record of the batch has a value
-    values = np.asarray(batch.column(place).flatten())
-    if not np.isfinite(values).all():
-        rows = np.asarray(pc.list_parent_indices(batch.column(place)))
+def _number_faults(batch: pa.RecordBatch, feature: StoredFeature) -> Iterator[Fault]:
+    place = batch.schema.get_field_index(feature.name)
+    has_limits = feature.low is not None or feature.high is not None
+    if place < 0 or pa.types.is_null(batch.column(place).type) or not (feature.finite or has_limits):
+        return  # no record of the batch has a value, or any value is valid
+    values, rows = np.asarray(batch.column(place).flatten()), np.asarray(pc.list_parent_indices(batch.column(place)))
+    if feature.finite:
         for i in np.flatnonzero(~np.isfinite(values)):
-            yield int(rows[i]), f"{name!r} is {values[i]}, which is not a finite number"
+            yield int(rows[i]), f"{feature.name!r} is {values[i]}, which is not a finite number"
+    if has_limits:
+        low = np.iinfo(np.int64).min if feature.low is None else feature.low
+        high = np.iinfo(np.int64).max if feature.high is None else feature.high
+        for i in np.flatnonzero((values < low) | (values > high)):
+            yield int(rows[i]), f"{feature.name!r} is {values[i]}, expected {low} to {high}"
 
 
 def _image_faults(batch: pa.RecordBatch, options: ImageOptions) -> Iterator[Fault]:

@@ -254,31 +254,34 @@ def _take(data_dir: str, me: Holder, stale_seconds: float, has_ended: HasEnded, 
     path = layout.join(data_dir, layout.LEASE)
     snapshot = folders.look(path)
     holder = read_holder(snapshot)
-    if holder is None or (
-        _has_ended(path, holder, has_ended, break_lease=break_lease)
-        if isinstance(holder, RemoteHolder)
-        else holder.is_gone(stale_seconds=stale_seconds) or _heartbeat_stopped(path, snapshot, holder, stale_seconds)
+    if isinstance(holder, RemoteHolder) and not _has_ended(path, holder, has_ended, break_lease=break_lease):
+        raise _refusal(data_dir, holder, stale_seconds)
+    if isinstance(holder, Holder) and not (
+        holder.is_gone(stale_seconds=stale_seconds) or _heartbeat_stopped(path, snapshot, holder, stale_seconds)
     ):
-        try:
-            lease = Lease(data_dir, me, folders.swap(path, me.model_dump_json().encode(), snapshot))
-        except Changed:  # another process was faster
-            holder = read_holder(folders.look(path))
-        else:
-            # A fence rewrites the manifest on GCS, so only fence there if an old holder might wake up.
-            try:
-                if snapshot.data is not None or storage.is_local(path):
-                    folders.fence(layout.join(data_dir, layout.MANIFEST))
-            except BaseException:
-                with contextlib.suppress(MillraceError):
-                    lease.release()
-                raise
-            return lease
+        raise _refusal(data_dir, holder, stale_seconds)
+    try:
+        lease = Lease(data_dir, me, folders.swap(path, me.model_dump_json().encode(), snapshot))
+    except Changed as error:  # another process was faster
+        raise _refusal(data_dir, read_holder(folders.look(path)), stale_seconds) from error
+    try:
+        # A fence rewrites the manifest on GCS, so only fence there if an old holder might wake up.
+        if snapshot.data is not None or storage.is_local(path):
+            folders.fence(layout.join(data_dir, layout.MANIFEST))
+    except BaseException:
+        with contextlib.suppress(MillraceError):
+            lease.release()
+        raise
+    return lease
+
+
+def _refusal(data_dir: str, holder: AnyHolder | None, stale_seconds: float) -> LeaseError:
     if isinstance(holder, RemoteHolder):
-        raise LeaseError(
+        return LeaseError(
             f"{data_dir}: a job on a cluster is writing to it: {holder}. Wait until it is done, or use another folder. "
             f"`millrace job status --output {data_dir}` tells how it is doing, and `millrace job cancel` ends it."
         )
-    raise LeaseError(
+    return LeaseError(
         f"{data_dir}: another job is writing to it: {holder or 'one that has just finished'}. "
         "Wait until it is done, or use another folder. "
         f"(The lease of a dead job expires {stale_seconds:g} s after its last heartbeat; on the same host, at once.)"

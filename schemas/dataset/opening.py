@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Iterable, Mapping
 
 from schemas import storage
@@ -22,6 +21,7 @@ from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema, load_schema
 from schemas.spec.table import Schema
 from schemas.storage import folders
+from schemas.storage.content import sha256_of
 from schemas.storage.folders import link_fault, links_in, links_of, links_to, refuse_links
 from schemas.storage.gcs_access import check_tensorflow
 
@@ -30,10 +30,7 @@ GRAPHS = (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, layout.INGEST_FN)
 
 def sha256(path: str) -> str:
     """Returns a file's SHA-256, 64 hex digits; the file is read in chunks."""
-    digest = hashlib.sha256()
-    for chunk in storage.read_chunks(path):
-        digest.update(chunk)
-    return digest.hexdigest()
+    return sha256_of(storage.read_chunks(path))[1]
 
 
 _OF_FILE_MANAGERS = (".DS_Store", ".directory", "Thumbs.db", "desktop.ini")

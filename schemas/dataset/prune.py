@@ -82,9 +82,14 @@ def is_left_over(name: str) -> bool:
     return name.partition("/")[0] == layout.STAGING or layout.ATTEMPT.fullmatch(name) is not None
 
 
-def is_temporary(name: str) -> bool:
-    """Returns whether a name is that of a file that is being written, or that a killed process did not finish."""
-    return TEMPORARY.fullmatch(os.path.basename(name)) is not None
+def files_of_run(data_dir: str, run: str) -> Iterator[str]:
+    """Yields the files of a run that its manifest names, by path within the run: none that clean-up removes.
+
+    Another process that commits the same run may be writing, and have its files under temporary names.
+    """
+    for name in folders.walk(layout.join(data_dir, run)):
+        if not (is_left_over(name) or TEMPORARY.fullmatch(os.path.basename(name))):
+            yield name
 
 
 def size(data_dir: str, name: str) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import functools
-import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator
 
@@ -18,12 +17,12 @@ from schemas.dataset import layout
 from schemas.dataset.check_records import Content, RecordCheck, ShardCheck
 from schemas.dataset.checks import Issue, ReadProgress, named, verify_account, verify_input_files, verify_rejects
 from schemas.dataset.manifest import File, Manifest, Shard, read_manifest
-from schemas.dataset.prune import is_left_over
+from schemas.dataset.prune import files_of_run
 from schemas.dataset.records import stored_features
 from schemas.errors import MillraceError
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import load_schema
-from schemas.storage import folders
+from schemas.storage.content import sha256_of
 from schemas.storage.folders import link_fault, links_of
 
 _GRAPHS = {
@@ -86,9 +85,9 @@ def _behind(links: Collection[str], path: str) -> bool:
 def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterator[Issue]:
     """Files in the run's folder that the manifest does not name, and that no clean-up removes."""
     named_paths = set(named(manifest))
-    for name in folders.walk(layout.join(data_dir, manifest.run)):
+    for name in files_of_run(data_dir, manifest.run):
         path = layout.join(manifest.run, name)
-        if path not in named_paths and not is_left_over(name) and not path.endswith("/") and not _behind(links, path):
+        if path not in named_paths and not _behind(links, path):
             yield Issue(path, "extra", f"is not named by {layout.MANIFEST}: readers ignore it, and no job wrote it")
 
 
@@ -139,11 +138,7 @@ def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], Recor
 
 def _check_file(by_sha256: dict[str, str], file: File, chunks: Iterator[bytes]) -> list[Issue]:
     """Checks the size and the checksum of a file that is not a shard."""
-    digest, size = hashlib.sha256(), 0
-    for chunk in chunks:
-        digest.update(chunk)
-        size += len(chunk)
-    sha256 = digest.hexdigest()
+    size, sha256 = sha256_of(chunks)
     if (size, sha256) == (file.bytes, file.sha256):
         return []
     if sha256 in by_sha256:

@@ -7,7 +7,7 @@ a fixed size do not. A block belongs to the reader in whose range it begins, who
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from schemas.errors import MillraceError
@@ -124,3 +124,16 @@ def digest_file(path: str, *, size: int, version: str | None = None) -> str:
     if digest is None:
         raise MillraceError(f"{path}: changed while it was read; start again once it is complete")
     return digest
+
+
+def sha256_of(chunks: Iterable[bytes]) -> tuple[int, str]:
+    """Returns how many bytes there are, and their SHA-256 in hex.
+
+    >>> sha256_of([b"ab", b"c"])
+    (3, 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad')
+    """
+    size, digest = 0, hashlib.sha256()
+    for chunk in chunks:
+        size += len(chunk)
+        digest.update(chunk)
+    return size, digest.hexdigest()

@@ -55,7 +55,7 @@ def move_folder(source: str, target: str) -> None:
 def upload(local: str, target: str) -> None:
     """Copies a local file to a path of either kind, in one put on GCS."""
     with wrap_errors(target):
-        store_of(target).upload(local, target)
+        store_of(target).copy(local, target)
 
 
 def copy(source: str, target: str, *, exclude: str | None = None) -> None:
@@ -73,11 +73,8 @@ def copy(source: str, target: str, *, exclude: str | None = None) -> None:
     def copy_one(name: str) -> None:
         there = join(target, name)
         make(os.path.dirname(there))
-        if is_local(source):
-            upload(join(source, name), there)
-        else:
-            with wrap_errors(there):
-                store_of(source).copy(join(source, name), there)
+        with wrap_errors(there):
+            store_of(there if is_local(source) else source).copy(join(source, name), there)
 
     names = [name for name in walk(source) if exclude not in name.split("/")[:-1]]
     for name in names if is_local(target) else ():

@@ -144,20 +144,23 @@ class GcsStore:
             yield blob.name, FileStat(int(blob.size), str(blob.generation))
 
     def copy(self, source: str, target: str) -> None:
+        """Downloads an object, uploads a file, or copies on the server.
+
+        A large file is uploaded in one request after another, each of which is repeated alone if it is cut.
+        """
         if not target.startswith(PREFIX):
             with self.open(source, None) as file, open(target, "wb") as copied:
                 shutil.copyfileobj(file, copied, CHUNK)
             return
-        blob, destination = _blob(source), _blob(target)
+        destination = _blob(target)
+        if not source.startswith(PREFIX):
+            destination.chunk_size = UPLOAD_BYTES
+            destination.upload_from_filename(source, content_type=_BINARY, **_repeated(target))
+            return
+        blob = _blob(source)
         token, _, _ = destination.rewrite(blob, **_repeated(target))
         while token is not None:
             token, _, _ = destination.rewrite(blob, token=token, **_repeated(target))
-
-    def upload(self, local: str, target: str) -> None:
-        """A large file in one request after another, each of which is repeated alone if it is cut."""
-        blob = _blob(target)
-        blob.chunk_size = UPLOAD_BYTES
-        blob.upload_from_filename(local, content_type=_BINARY, **_repeated(target))
 
     def look(self, path: str) -> Snapshot:
         blob = _blob(path)
@@ -193,7 +196,6 @@ class GcsStore:
 
     def make_folder(self, path: str) -> None:
         """Does nothing: there are no folders."""
-        return
 
     def walk(self, path: str) -> Iterator[str]:
         """Skips the empty objects `name/`, by which TensorFlow and consoles create folders."""
@@ -212,11 +214,9 @@ class GcsStore:
 
     def flush(self, path: str) -> None:
         """Does nothing: the server has stored what it accepted."""
-        return
 
     def flush_name(self, path: str) -> None:
-        """Does nothing, for the same reason."""
-        return
+        """Does nothing: the server has stored what it accepted."""
 
     def swap(self, path: str, data: bytes | None, snapshot: Snapshot, unless: tuple[str, Snapshot] | None) -> Snapshot:
         """Has the server compare the object's generation."""

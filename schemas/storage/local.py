@@ -233,9 +233,6 @@ class LocalStore:
     def copy(self, source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
-    def upload(self, local: str, target: str) -> None:
-        shutil.copyfile(local, target)
-
     def flush(self, path: str) -> None:
         for folder, _, names in os.walk(path, onerror=_raise):
             for name in names:
