@@ -63,7 +63,7 @@ class MergeProfiles(beam.CombineFn):
 
 
 def tagged(profiles: Profiles | None) -> Iterator[tuple[str, Profile]]:
-    """The profiles of rows, each with its side output; none, if there was no row."""
+    """Yields the profiles of rows, each with its side output; nothing if there was no row."""
     if profiles is not None and profiles.rows:
         if profiles.statistics is not None:
             yield STATISTICS, profiles.statistics
@@ -72,13 +72,13 @@ def tagged(profiles: Profiles | None) -> Iterator[tuple[str, Profile]]:
 
 
 def findings_of(profiles: Profiles | None) -> Iterator[tuple[str, bytes]]:
-    """What `merged` finds, of the profiles of all rows, each with its side output."""
+    """Yields the bytes that `merged` makes, from the profiles of all rows, each with its side output."""
     for tag, profile in tagged(profiles):
         yield tag, profile.to_bytes() if isinstance(profile, Statistics) else judged(profile)
 
 
 def merged(plan: Plan, statistics: beam.PCollection, leakage: beam.PCollection) -> dict[str, beam.PCollection]:
-    """What a job that collects profiles finds by them, by argument of `write_result`; nothing, if there was no record.
+    """Merges the profiles of bundles into what `write_result` takes, by its argument; nothing if there was no record.
 
     Leakage is judged inside the pipeline: what leaves it is small.
 
@@ -103,5 +103,5 @@ def _total(profiles: beam.PCollection, kind: type[Profile]) -> beam.PCollection:
 
 
 def judged(profile: LeakageProfile) -> bytes:
-    """The leakage that is found, as JSON."""
+    """Judges the profile of all records, and returns the findings as JSON."""
     return json.dumps(find(profile), allow_nan=False).encode()

@@ -36,7 +36,7 @@ _READ = 1 << 25  # bytes of a file; a larger one is not shown
 
 
 def shown_files(paths: Iterable[str]) -> Mapping[str, str]:
-    """The first of these files as `data:` URLs by path, within what this module allows.
+    """Returns the first of these files as `data:` URLs by path, within the limits of this module.
 
     A file that is gone, or that Pillow does not read, is left out: the report is complete without it.
     """
@@ -72,7 +72,7 @@ def _values(record: bytes) -> dict[str, Sequence[Any]]:
 
 
 def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
-    """Images by class, as `data:` URLs; none for rows and for pairs."""
+    """Returns images by class, as `data:` URLs; none for rows and for pairs."""
     by_class: dict[str, list[str]] = collections.defaultdict(list)
     paths = [layout.join(output, shard.path) for shard in manifest.splits["train"].shards]
     records = (stored_records(path, compressed=manifest.compression == "gzip") for path in paths)
@@ -109,7 +109,7 @@ RECORDS = 60  # that leakage names, whose beginnings are read
 
 
 def shown_rows(run_dir: str) -> list[dict[str, str]]:
-    """Some of the rows that the run keeps for the check of exports, as text by column; none if it keeps none."""
+    """Returns rows that the run keeps for the check of exports, as text by column; none if it keeps none."""
     path = layout.join(run_dir, layout.PARITY_RAW)
     if not storage.exists(path):
         return []
@@ -131,7 +131,7 @@ def _number(value: float) -> str:
 
 
 def shown_records(places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], bytes]:
-    """The beginnings of raw records by path and offset; without those of files that are gone, or not as they stand."""
+    """Returns the beginnings of raw records by path and offset; files that are gone or were changed are left out."""
     records = {}
     for path, offset in places[:RECORDS]:
         with contextlib.suppress(OSError, MillraceError), storage.open_read(path) as file:

@@ -74,7 +74,7 @@ Check = Callable[[WrittenRun], Iterator[DataWarning]]
 
 
 def warnings(written: WrittenRun, *, added: bool) -> Iterator[DataWarning]:
-    """The warnings about a run's data. `added`: it adds records to a dataset, whose warnings stay."""
+    """Yields the warnings about a run's data. `added`: it adds records to a dataset, whose warnings stay."""
     for check in CHECKS_OF_ADDED if added else CHECKS:
         yield from check(written)
 
@@ -105,17 +105,14 @@ def _constant(written: WrittenRun) -> Iterator[DataWarning]:
         if column["role"] == "key" or column["kind"] == "image" or train["count"] + train["missing"] < 2:
             continue
         pooled = item is not None and item.by_column and column["name"] == feature  # columns described as one
-        places = range(item.width) if item is not None and pooled else (place,)
+        at = range(item.width) if item is not None and pooled else range(place, place + 1)
         if not train["count"]:
-            missing.setdefault(feature, {}).update(dict.fromkeys(places, ""))
+            missing.setdefault(feature, {}).update(dict.fromkeys(at, ""))
         elif train["distinct"] == 1 and train["distinct_exact"] and not train["missing"]:
             value = train["top_values"][0]["value"]
-            if column["role"] == "label" and column["type"] == "string":
-                message = f"the train split holds one class, {value!r}, so a model has nothing to learn. {_COMPLETE}."
-                yield _warning(column["name"], "one_class", message)
-            else:
+            if column["role"] != "label" or column["type"] != "string":  # see `_one_class`
                 text = readable(value) if column["type"] == "number" else repr(value)
-                same.setdefault(feature, {}).update(dict.fromkeys(places, text))
+                same.setdefault(feature, {}).update(dict.fromkeys(at, text))
     for name, places in missing.items():
         message = (
             f"{_columns(items.get(name), places)} missing in every row of the train split, so a model learns nothing "
@@ -195,19 +192,20 @@ def _uneven_splits(written: WrittenRun) -> Iterator[DataWarning]:
         yield DataWarning(feature="", code="uneven_splits", message=f"{message}.")
 
 
-def _one_class_elsewhere(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of splits other than train whose records are of one class, while those of train are not."""
-    for item in written.features:
-        splits = item["splits"]
-        if item["role"] != "label" or item["type"] != "string" or splits.get(TRAIN_SPLIT, {}).get("distinct", 1) < 2:
+def _one_class(written: WrittenRun) -> Iterator[DataWarning]:
+    """Warns of splits whose records are of one class: of train, or else of the others."""
+    for column in written.features:
+        if column["role"] != "label" or column["type"] != "string":
             continue
-        for split, described in splits.items():
-            if split != TRAIN_SPLIT and described.get("distinct") == 1 and described["count"] > 1:
-                message = (
-                    f"the {split} split holds one class, {described['top_values'][0]['value']!r}, so AUC, precision "
-                    f"and recall say nothing there. {_COMPLETE}, and that the splits are not uneven."
-                )
-                yield _warning(item["name"], "one_class", message)
+        splits = column["splits"].items()
+        single = {s: d["top_values"][0]["value"] for s, d in splits if d.get("distinct") == 1 and d["count"] > 1}
+        for split in [TRAIN_SPLIT] if TRAIN_SPLIT in single else single:
+            effect, advice = "a model has nothing to learn", _COMPLETE
+            if split != TRAIN_SPLIT:
+                effect = "AUC, precision and recall say nothing there"
+                advice = f"{_COMPLETE}, and that the splits are not uneven"
+            message = f"the {split} split holds one class, {single[split]!r}, so {effect}. {advice}."
+            yield _warning(column["name"], "one_class", message)
 
 
 ALIASES = "or map one to the other with `aliases` of the label"
@@ -307,7 +305,7 @@ CHECKS: tuple[Check, ...] = (
     _constant,
     _values_never_occur,
     _uneven_splits,
-    _one_class_elsewhere,
+    _one_class,
     _spellings,
     _large_vocabulary,
     _equal_files,

@@ -61,7 +61,7 @@ def compare_job(statistics: Statistics, schema: AnySchema, *, output: str, compa
 def of_splits(
     statistics: Statistics, schema: AnySchema, earlier: tuple[str, Mapping[str, Sample]] | None = None
 ) -> tuple[Comparison, ...]:
-    """The train split against each other one, and with that of an earlier dataset, which comes with its name."""
+    """Compares the train split with each other one, and with that of an earlier dataset, which comes with its name."""
     splits = {split: as_meant(sample, schema) for split, sample in samples_of(statistics).items()}
     train = splits.pop(TRAIN_SPLIT, None)
     if train is None:
@@ -117,7 +117,7 @@ def place_drift(run_dir: str, comparisons: Sequence[Comparison]) -> list[dict[st
 
 
 def read_drift(run_dir: str) -> list[dict[str, Any]]:
-    """The comparisons of a run, as JSON has them; none if it has none."""
+    """Reads the comparisons of a run, as JSON has them; none if it has none."""
     path = layout.join(run_dir, layout.DRIFT)
     content = read_if_there(path, "how the splits differ")
     with as_written(path, "how the splits differ"):

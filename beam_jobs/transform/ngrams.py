@@ -42,7 +42,7 @@ class Ngrams:
     rows: tf.Tensor
 
     def counted(self) -> UniqueValues:
-        """In how many texts each n-gram occurs, and the number of texts as that of `ALL_ROWS`."""
+        """Counts in how many texts each n-gram occurs; the number of texts is that of `ALL_ROWS`."""
         values = self.unique.values
         distinct = tf.size(values, tf.int64)
         ngram_ids = tf.unique(self.texts * distinct + self.unique.rows).y % tf.maximum(distinct, 1)
@@ -51,7 +51,7 @@ class Ngrams:
 
 
 def ngrams_of(feature: Text, x: tf.Tensor) -> Ngrams:
-    """The n-grams of texts, string `[batch]`, in the case that they are to be in."""
+    """Finds the n-grams of texts, string `[batch]`, in the case that they are to be in."""
     rows = tf.size(x, tf.int64)
     ngrams = tf.zeros([0], tf.string)
     texts = places = tf.zeros([0], tf.int64)
@@ -81,7 +81,7 @@ def ngrams_of(feature: Text, x: tf.Tensor) -> Ngrams:
 
 
 def transform_ngrams(feature: Text, x: Ngrams, vocabulary: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.SparseTensor]:
-    """See `weighted`. `vocabulary`: the paths of its words, and of how many rows hold each."""
+    """Applies `weighted` with a vocabulary: the paths of its words, and of how many rows hold each."""
     words, rows = vocabulary
     ids = apply_vocabulary(x.unique, words, oov_buckets=0)
     return weighted(feature, x, ids, lambda known_ids: rows_with(known_ids, rows))
@@ -90,7 +90,7 @@ def transform_ngrams(feature: Text, x: Ngrams, vocabulary: tuple[tf.Tensor, tf.T
 def weighted(
     feature: Text, ngrams: Ngrams, ids: tf.Tensor, rows_with: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 ) -> dict[str, tf.SparseTensor]:
-    """The ids from 1 of the distinct known n-grams of each text, ascending, and their weights.
+    """Returns the ids from 1 of the distinct known n-grams of each text, ascending, and their weights.
 
     Args:
       feature: the text.

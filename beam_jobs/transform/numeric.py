@@ -23,7 +23,7 @@ from schemas.spec.forms import RawColumn
 def tensor_config(
     schema: pa.Schema, widths: Mapping[str, int | None], varying: Iterable[str] = ()
 ) -> TensorAdapterConfig:
-    """The configuration that converts batches to tensors.
+    """Returns the configuration that converts batches to tensors.
 
     Args:
       schema: of the batches.
@@ -92,7 +92,7 @@ def transform_numbers(features: Sequence[Numeric], x: tf.Tensor) -> dict[str, An
 
 
 def apart(x: tf.Tensor, columns: Sequence[RawColumn]) -> dict[str, tf.Tensor]:
-    """`[batch, n]` by raw column: `[batch]`, or `[batch, width]` where a column has a width."""
+    """Splits `[batch, n]` by raw column: `[batch]`, or `[batch, width]` where a column has a width."""
     if all(column.width is None for column in columns):
         parts = tf.unstack(x, num=len(columns), axis=1)
     else:

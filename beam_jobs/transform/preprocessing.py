@@ -115,7 +115,7 @@ class ColumnSteps:
 
 
 def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> ColumnSteps | None:
-    """The steps of each kind of feature; None for numbers, transformed together, and where there is no column.
+    """Returns the steps of a feature's kind; None for numbers, transformed together, and where there is no column.
 
     `missing`: the tokens of a missing value in its columns.
     """
@@ -147,27 +147,27 @@ def steps_of(item: Feature | Label, missing: tuple[str, ...]) -> ColumnSteps | N
 
 
 def as_read(x: tf.Tensor) -> tf.Tensor:
-    """What is given, as it is: numbers, clean strings, and strings that pass through."""
+    """Returns a tensor as it is: numbers, clean strings, and strings that pass through."""
     return x
 
 
 def category_words(feature: Category, words: UniqueValues) -> UniqueValues:
-    """Clean strings, filled."""
+    """Fills missing words, if the feature says by what."""
     return words if feature.missing is None else words.map(lambda v: tf.where(tf.equal(v, ""), feature.missing, v))
 
 
 def text_tokens(feature: Text, x: tf.Tensor, *, missing: tuple[str, ...]) -> tf.SparseTensor:
-    """The words of each text."""
+    """Splits each text into its words."""
     return tf.compat.v1.strings.split(cased(feature, clean(x, missing)), result_type="SparseTensor")
 
 
 def text_ngrams(feature: Text, x: tf.Tensor, *, missing: tuple[str, ...]) -> Ngrams:
-    """The n-grams of each text."""
+    """Finds the n-grams of each text."""
     return ngrams_of(feature, cased(feature, clean(x, missing)))
 
 
 def cased(feature: Text, x: tf.Tensor) -> tf.Tensor:
-    """Texts in the case that their words are compared in."""
+    """Puts texts in the case that their words are compared in."""
     return lower(x) if feature.lower else x
 
 
@@ -181,7 +181,7 @@ def clean(x: tf.Tensor, missing: tuple[str, ...]) -> tf.Tensor:
 
 
 def lower(x: tf.Tensor) -> tf.Tensor:
-    """Lower case by Unicode, string `[n]`, part by part: `tf.strings.lower` ends a string at its first NUL.
+    """Converts string `[n]` to lower case by Unicode, part by part: `tf.strings.lower` ends a string at its first NUL.
 
     Sparse, and not ragged: an op or two for each line here, where ragged tensors trace a hundred.
     """
@@ -192,7 +192,7 @@ def lower(x: tf.Tensor) -> tf.Tensor:
 
 
 def lookup(x: UniqueValues, values: tuple[str, ...], oov_buckets: int) -> tf.Tensor:
-    """The index of each string in `values`; others are hashed into `oov_buckets` ids after them, or -1."""
+    """Returns the index of each string in `values`; others are hashed into `oov_buckets` ids after them, or -1."""
 
     def make() -> Any:
         initializer = tf.lookup.KeyValueTensorInitializer(list(values), list(range(len(values))), tf.string, tf.int64)
@@ -204,7 +204,7 @@ def lookup(x: UniqueValues, values: tuple[str, ...], oov_buckets: int) -> tf.Ten
 
 
 def transform_category(feature: Category, x: UniqueValues, vocabulary: tf.Tensor | None) -> tf.Tensor:
-    """Ids, int64: by the given values, by hash, or by a vocabulary of the train split."""
+    """Returns ids, int64: by the feature's values, by hash, or by a vocabulary of the train split."""
     if feature.values is not None:
         return lookup(x, feature.values, feature.oov_buckets)
     if feature.hash_buckets is not None:
@@ -213,7 +213,7 @@ def transform_category(feature: Category, x: UniqueValues, vocabulary: tf.Tensor
 
 
 def transform_bool(feature: Bool, x: UniqueValues) -> tf.Tensor:
-    """1.0 for the tokens of `true`, 0.0 for those of `false`; case is ignored. float32."""
+    """Returns 1.0 for the tokens of `true`, and 0.0 for others, float32; case is ignored."""
     tokens = [token.lower().encode().strip() for token in feature.true]
     true = tf.reduce_any(tf.equal(lower(x.values)[:, tf.newaxis], [tokens]), axis=1)
     if feature.missing:
@@ -222,7 +222,7 @@ def transform_bool(feature: Bool, x: UniqueValues) -> tf.Tensor:
 
 
 def transform_text(feature: Text, tokens: tf.SparseTensor, vocabulary: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
-    """Token ids from 1 on, int64: `[batch, length]` padded with 0, or a sparse bag."""
+    """Returns token ids from 1 on, int64: `[batch, length]` padded with 0, or a sparse bag."""
     ids = apply_vocabulary(tokens, vocabulary, oov_buckets=feature.oov_buckets)
     ids = tf.SparseTensor(ids.indices, ids.values + 1, ids.dense_shape)
     if feature.length is None:
@@ -231,14 +231,14 @@ def transform_text(feature: Text, tokens: tf.SparseTensor, vocabulary: tf.Tensor
 
 
 def padded(ids: tf.SparseTensor, length: int) -> tf.Tensor:
-    """The first ids of each row, padded with 0: `[batch, length]`."""
+    """Returns the first ids of each row, padded with 0: `[batch, length]`."""
     rows = ids.dense_shape[0]
     first = tf.sparse.slice(ids, [0, 0], [rows, length])
     return tf.sparse.to_dense(tf.SparseTensor(first.indices, first.values, [rows, length]))
 
 
 def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:
-    """The hash of the crossed features' ids, written `1_2_3`, into `buckets`. int64.
+    """Hashes the crossed features' ids, written `1_2_3`, into `buckets`, int64.
 
     Each combination is written once. They are numbered two features at a time, so that no product of sizes overflows.
     """
@@ -252,14 +252,14 @@ def transform_cross(feature: Cross, outputs: Tensors) -> tf.Tensor:
 
 
 def transform_label(label: CategoryLabel, x: UniqueValues, vocabulary: tf.Tensor | None) -> tf.Tensor:
-    """Class ids, int64; -1 for a class that the train split does not hold."""
+    """Returns class ids, int64; -1 for a class that the train split does not hold."""
     if label.values is not None:
         return lookup(x, label.values, 0)
     return apply_vocabulary(x, vocabulary, oov_buckets=0)
 
 
 def input_spec(inputs: Sequence[RawColumn]) -> dict[str, tf.io.FixedLenFeature | tf.io.VarLenFeature]:
-    """A graph's inputs as a parsing spec: of shape [], [width], or of any length."""
+    """Returns a graph's inputs as a parsing spec: of shape [], [width], or of any length."""
     types = {c.name: tf.as_dtype(c.dtype) for c in inputs}
     return {
         c.name: tf.io.VarLenFeature(types[c.name]) if c.varying else tf.io.FixedLenFeature(c.shape, types[c.name])

@@ -41,7 +41,7 @@ class Outputs:
 
 
 def find(batch: pa.RecordBatch, outputs: Outputs, path_of: Callable[[int], str]) -> dict[int, Reject]:
-    """The rows of a transformed batch that are rejects, without raw bytes. `path_of`: the input with a key."""
+    """Finds the rows of a transformed batch that are rejects, without raw bytes. `path_of`: the input with a key."""
     files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
     rejects: dict[int, Reject] = {}
 

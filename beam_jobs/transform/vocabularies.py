@@ -48,14 +48,14 @@ class UniqueValues:
 
     @staticmethod
     def of(x: tf.Tensor) -> UniqueValues:
-        """The distinct values of `[batch]`."""
+        """Finds the distinct values of `[batch]`."""
         return UniqueValues(*tf.unique_with_counts(x, out_idx=tf.int64))
 
     @staticmethod
     def of_words(
         codes: tf.Tensor, words: tf.SparseTensor, op: Callable[[tf.Tensor], tf.Tensor] = tf.identity
     ) -> list[UniqueValues]:
-        """The distinct values of each column of CODES and WORDS (see `schemas.spec.table`), after an `op`."""
+        """Returns the distinct values of each column of CODES and WORDS (see `schemas.spec.table`), after an `op`."""
         columns = codes.shape[1]
         before = tf.fill([1, columns], tf.constant(-1, tf.int64))  # a batch may have no rows
         sizes = tf.reduce_max(tf.concat([before, codes], 0), 0) + 1
@@ -69,7 +69,7 @@ class UniqueValues:
         return dataclasses.replace(self, values=op(self.values))
 
     def spread(self, results: tf.Tensor) -> tf.Tensor:
-        """`[batch]`: each row's result, from the results of the values."""
+        """Returns each row's result, `[batch]`, from the results of the values."""
         return tf.gather(results, self.rows)
 
 
@@ -84,7 +84,7 @@ ROWS = "~rows"  # in no feature's name
 
 
 def most_frequent(words: pa.Table, vocabulary: Vocabulary) -> pa.Table:
-    """The words that a vocabulary holds, of a table like COUNTED: by descending count, then by descending bytes."""
+    """Returns the words that a vocabulary holds, of a table like COUNTED: by falling count, then by falling bytes."""
     if vocabulary.frequency_threshold:
         words = words.filter(pc.greater_equal(words["count"], vocabulary.frequency_threshold))
     order = pc.sort_indices(words, sort_keys=[("count", "descending"), ("word", "descending")])
@@ -92,7 +92,7 @@ def most_frequent(words: pa.Table, vocabulary: Vocabulary) -> pa.Table:
 
 
 def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTensor]) -> dict[str, Any]:
-    """The path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
+    """Returns the path of each vocabulary's file, a scalar for `tft.apply_vocabulary`, by name.
 
     A pair for a vocabulary with `by_row`: also the path of the words' counts.
 
@@ -121,7 +121,7 @@ def measure_vocabularies(words: Mapping[Vocabulary, UniqueValues | tf.SparseTens
 
 
 def apply_vocabulary(x: UniqueValues | tf.SparseTensor, path: tf.Tensor, *, oov_buckets: int) -> Any:
-    """Ids of strings, int64, dense or sparse as `x` is; unknown words are hashed into `oov_buckets` after them, or -1.
+    """Looks up strings: int64, dense or sparse as `x` is; unknown words are hashed into `oov_buckets` more ids, or -1.
 
     The ids are those of a `tf.lookup.StaticVocabularyTable`, which would save and load two tables instead of one.
     """
@@ -144,7 +144,7 @@ def apply_vocabulary(x: UniqueValues | tf.SparseTensor, path: tf.Tensor, *, oov_
 
 
 def rows_with(ids: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """How many rows hold each word, by its id, int64 `[n]`, and how many rows there are, int64 `[]`.
+    """Returns how many rows hold each word, by its id, int64 `[n]`, and how many rows there are, int64 `[]`.
 
     Args:
       ids: int64 `[n]`.
@@ -197,7 +197,7 @@ PENDING = 100_000  # rows that are at least taken in before counts are added up,
 
 
 def words_of(batch: tuple[np.ndarray, ...]) -> Iterator[tuple[int, pa.Table]]:
-    """(share, the counts of its words) of a batch. Missing words, and words with line breaks, are skipped."""
+    """Yields (share, the counts of its words) of a batch. Missing words, and words with line breaks, are skipped."""
     sizes, words, counts = batch
     numbers = np.repeat(np.arange(len(sizes)), sizes)
     table = pa.table([numbers, words.tolist(), counts], schema=COUNTED)
@@ -224,7 +224,7 @@ class WordCounts:
             self.add_up()
 
     def add_up(self) -> pa.Table:
-        """The only table that is left: it has each word once. One chunk, since a pickle repeats what chunks share."""
+        """Adds up all tables into one with each word once, in one chunk, since a pickle repeats what chunks share."""
         groups = pa.concat_tables(self.tables).group_by(["vocabulary", "word"])
         self.tables = [groups.aggregate([("count", "sum")]).rename_columns(COUNTED.names).combine_chunks()]
         self.pending = 0
@@ -289,7 +289,7 @@ LOOKED_UP, UNSEEN = "*looked_up", "*unseen"
 
 
 def known_ids(schema: Schema, run_dir: str) -> dict[str, KnownIds]:
-    """The known ids of each feature whose values are looked up, but for n-grams: most of a new text are unknown.
+    """Returns the known ids of each feature that is looked up, but for n-grams: most of a new text are unknown.
 
     Args:
       schema: the dataset's, whose transform is derived from it.
@@ -309,7 +309,7 @@ def known_ids(schema: Schema, run_dir: str) -> dict[str, KnownIds]:
 def count_unseen(
     features: pa.RecordBatch, ids_by_feature: Mapping[str, KnownIds]
 ) -> Iterator[tuple[tuple[str, str, str], int]]:
-    """(CountKey, values) of a transformed batch."""
+    """Yields (CountKey, values) of a transformed batch."""
     for name, ids in ids_by_feature.items():
         values = np.asarray(features.column(name).flatten())
         if ids.first:  # padded

@@ -36,7 +36,7 @@ from schemas.spec.loader import AnySchema
 from schemas.spec.table import HashSplit, Schema
 
 EXAMPLES = 5  # unseen values that are named
-CELLS = 8  # values that are told of a feature of strings
+CELLS = 8  # values of a feature of strings that are named
 _WORDS = {b"1": b"true", b"0": b"false"}
 
 Thresholds = Callable[[str], Limits | None]  # by the feature's name in the schema
@@ -67,7 +67,7 @@ class Sample:
 
 
 def samples_of(statistics: Statistics) -> dict[str, Sample]:
-    """The records of each split."""
+    """Returns the records of each split."""
     summaries = statistics.summaries
     return {
         split: Sample(
@@ -83,7 +83,7 @@ def samples_of(statistics: Statistics) -> dict[str, Sample]:
 
 
 def stored_samples(data_dir: str, manifest: Manifest) -> dict[str, Sample]:
-    """What a dataset's run says of each of its splits.
+    """Reads the records of each split from the statistics of a dataset's run.
 
     Raises:
       UsageError: it was written without statistics.
@@ -99,7 +99,7 @@ def stored_samples(data_dir: str, manifest: Manifest) -> dict[str, Sample]:
 
 
 def as_meant(sample: Sample, schema: AnySchema) -> Sample:
-    """The sample with the spellings of bools joined. Its strings must be those of the schema's records."""
+    """Returns the sample with the spellings of bools joined; its strings are those of the schema's records."""
     bools = [item for item in schema.items if isinstance(item, Bool)] if isinstance(schema, Schema) else []
     columns = dict(sample.columns)
     for item in bools:
@@ -123,7 +123,7 @@ def _joined(strings: Summary, item: Bool) -> Summary:
 
 
 def of_groups(comparison: Comparison, schema: AnySchema) -> Comparison:
-    """A comparison of two splits of a dataset; where these hold whole groups of rows, with a note, and none fails."""
+    """Adds a note to a comparison of two splits that hold whole groups of rows; none of its features then fails."""
     features = comparison.features
     if isinstance(schema, ImageSchema):
         if not schema.pairs:

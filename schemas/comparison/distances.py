@@ -38,7 +38,7 @@ class CellShares:
 
 
 def cells_of_strings(first: Summary, second: Summary) -> CellShares:
-    """Each value that is counted on a side; what is not counted is one more cell. Both sides have values."""
+    """Returns a cell for each value that is counted on a side, and one for all others. Both sides have values."""
     counts = first.counts(), second.counts()
     values = list(dict.fromkeys([*counts[0], *counts[1]]))
     counted = [np.array([side.get(value, 0) for value in values], np.float64) for side in counts]
@@ -51,12 +51,12 @@ def cells_of_strings(first: Summary, second: Summary) -> CellShares:
 
 
 def text(value: bytes) -> str:
-    """A value for people and for JSON."""
+    """Converts a value to text for people and for JSON."""
     return value.decode(errors="replace")
 
 
 def cells_of_numbers(first: Distribution, second: Distribution) -> CellShares:
-    """Ranges of numbers, in their order."""
+    """Returns a cell for each range of numbers, in their order."""
     bounds = edges(first, second)
     p, q = (np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in (first, second))
     ends, alone = bounds.tolist(), below(bounds[1:]) == bounds[:-1]
@@ -70,7 +70,7 @@ def cells_of_numbers(first: Distribution, second: Distribution) -> CellShares:
 
 
 def edges(first: Distribution, second: Distribution) -> np.ndarray:
-    """The greatest numbers of all ranges but the last: float32 `[edges]`, rising.
+    """Returns the greatest numbers of all ranges but the last: float32 `[edges]`, rising.
 
     A number that a tenth of the mixture of both sides in equal parts has is a range of its own. The others are cut at
     their deciles, or at fewer quantiles where a range would have too few values for its share to be known: else a 0
@@ -92,7 +92,7 @@ def edges(first: Distribution, second: Distribution) -> np.ndarray:
 
 
 def l_infinity(p: np.ndarray, q: np.ndarray) -> float:
-    """The greatest difference of the shares of one cell, from 0 to 1.
+    """Returns the greatest difference of the shares of one cell, from 0 to 1.
 
     This is the `infinity_norm` of TensorFlow Data Validation's drift and skew comparators: the L-infinity distance of
     normalized counts. https://www.tensorflow.org/tfx/data_validation/anomalies
@@ -104,7 +104,7 @@ def l_infinity(p: np.ndarray, q: np.ndarray) -> float:
 
 
 def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
-    """The Jensen-Shannon divergence in bits, from 0 (equal) to 1 (nothing in common).
+    """Returns the Jensen-Shannon divergence in bits, from 0 (equal) to 1 (nothing in common).
 
     J. Lin, "Divergence measures based on the Shannon entropy", IEEE Transactions on Information Theory 37(1), 1991,
     with equal weights: (KL(p || m) + KL(q || m)) / 2 for m = (p + q) / 2. It is the square of SciPy's
@@ -121,7 +121,7 @@ def jensen_shannon(p: np.ndarray, q: np.ndarray) -> float:
 
 
 def share_noise(pooled: np.ndarray, counts: tuple[int, int], *, tests: int) -> float:
-    """What the shares of a cell differ by at most if both sides are samples of the same data.
+    """Returns the most that the shares of a cell differ by if both sides are samples of the same data.
 
     Bernstein's inequality for the difference of two means of independent 0s and 1s, with the pooled share as its
     variance, for both directions and for all tests (union bound). S. Boucheron, G. Lugosi, P. Massart, "Concentration
@@ -142,7 +142,7 @@ def share_noise(pooled: np.ndarray, counts: tuple[int, int], *, tests: int) -> f
 
 
 def divergence_noise(cells: CellShares, first: Distribution, second: Distribution, *, tests: int) -> float:
-    """What the Jensen-Shannon divergence is at most if both sides are samples of the same data.
+    """Returns the largest Jensen-Shannon divergence that chance explains if both sides are samples of the same data.
 
     To second order, the divergence in nats is sum((p - q)^2 / m) / 8, so that 8 times it, divided by 1/a + 1/b for
     counts of a and b, is distributed as chi-square with cells - 1 degrees of freedom (the same expansion makes the

@@ -19,14 +19,14 @@ _NO_THRESHOLD = "no `drift:` threshold is set"
 
 
 def shares(cell: tuple[str, float, float]) -> str:
-    """A value or range, and its share on both sides."""
+    """Describes a value or range, and its share on both sides."""
     label = cell[0] if cell[0].isprintable() else repr(cell[0])[1:-1]
     label = label if len(label) <= _CUT else f"{label[: _CUT - 3]}..."
     return f"{label or repr('')}: {percent(cell[1])} -> {percent(cell[2])}"
 
 
 def percent(share: float) -> str:
-    """A share; what is not nothing is never shown as 0."""
+    """Writes a share as a percentage; only 0 is written as 0."""
     return f"{share:.1%}" if share >= 0.0005 or not share else "< 0.1%"
 
 
@@ -162,7 +162,7 @@ class FeatureDrift:
 
     @property
     def most(self) -> str:
-        """What differs most, and by how much, in words; '' if nothing does."""
+        """The value or range that differs most, and by how much; '' if none does."""
         return shares(self.cell) if self.cell is not None and self.l_infinity else ""
 
     @property
@@ -171,7 +171,7 @@ class FeatureDrift:
         return " -> ".join(percent(share) for share in self.missing) if any(self.missing) else ""
 
     def remarks(self, first: str, second: str, rows: int) -> Iterator[str]:
-        """Unseen values, and a range that is wider because of a drift or of more than a few values, in words.
+        """Yields remarks on unseen values, and on a range that is wider by a drift or by more than a few values.
 
         Args:
           first, second: what the samples are called.
@@ -195,7 +195,7 @@ class FeatureDrift:
             yield f"{what} are from {ends[0]} in {second}, and from {ends[1]} in {first}{outside}"
 
     def as_json(self) -> dict[str, Any]:
-        """The values as JSON has them."""
+        """Returns the values as JSON has them."""
         names = (*self.__dataclass_fields__, "distance", "drift", "verdict", "most", "missed")
         values = {name: getattr(self, name) for name in names}  # `asdict` copies each of the cells, of each column
         return {name: vars(value) if dataclasses.is_dataclass(value) else value for name, value in values.items()}
@@ -230,7 +230,7 @@ class Comparison:
 
     @property
     def summary(self) -> str:
-        """What it comes to, in one line."""
+        """The verdict and its reasons, in one line."""
         return f"{self._sentence()}. {self.note}" if self.note and self.drifted else self._sentence()
 
     def _sentence(self) -> str:
@@ -249,7 +249,7 @@ class Comparison:
         return f"{sentence}, of which {_differing(drifted)}" if drifted else sentence
 
     def as_json(self) -> dict[str, Any]:
-        """The values as JSON has them."""
+        """Returns the values as JSON has them."""
         return {
             "summary": self.summary,
             "first": self.first,
@@ -278,7 +278,7 @@ _HEADER = ("feature", "", "distance", "noise", "missing", "what differs most")
 
 
 def render(comparison: Comparison, *, every: bool = False) -> Iterator[str]:
-    """The lines. `every`: all features, not the most drifted ones alone."""
+    """Yields the lines of a comparison. `every`: of all features, not the most drifted ones alone."""
     first, second = comparison.first, comparison.second
     rows = [counted(count, "records") for count in comparison.rows]
     yield f"{second} ({rows[1]}) against {first} ({rows[0]})"

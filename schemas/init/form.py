@@ -58,11 +58,11 @@ class Form:
     notes: tuple[str, ...] = ()
 
     def name(self, position: int) -> str | None:
-        """A column's name in the header; None where it has none."""
+        """Returns a column's name in the header; None where it has none."""
         return self.names[position] or None if self.names is not None else None
 
     def with_options(self, note: str = "", **options: object) -> Form:
-        """The same with other options for the reader, and with one more note."""
+        """Returns a form with other options for the reader, and with one more note."""
         notes = (*self.notes, note) if note else self.notes
         return dataclasses.replace(self, options=self.options.model_copy(update=options), notes=notes)
 
@@ -206,7 +206,7 @@ def _beginning(path: str) -> tuple[bytes, Encoding, list[str]]:
 
 
 def likelier_encoding(wrong: int, right: int) -> tuple[Literal["utf-8", "latin-1"], str]:
-    """The encoding of text that is not all UTF-8, and a note about it.
+    """Returns the likelier encoding of text that is not all UTF-8, and a note about it.
 
     Letters of another encoding hardly ever make valid UTF-8, so valid ones show that the others are broken.
 

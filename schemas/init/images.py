@@ -31,7 +31,7 @@ _IDENTITIES, _IDENTITY_IMAGES = 20, 30  # from so many folders on, of less than 
 
 
 def are_images(paths: Sequence[str]) -> bool:
-    """Whether most of the first files are images by their first bytes, of formats that are read or not.
+    """Tells whether most of the first files are images by their first bytes, of formats that are read or not.
 
     Raises:
         UsageError: none is, but the first is called one, such as a.jpg.

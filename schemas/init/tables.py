@@ -140,7 +140,7 @@ def _decoded(
 
 
 def reject_flag(rejected: int, read: int, *, complete: bool) -> str:
-    """The flag that a job needs to tolerate its rejects: ` --max_reject_fraction 0.03`; empty if it needs none.
+    """Returns the flag that a job needs to tolerate its rejects: ` --max_reject_fraction 0.03`; empty if it needs none.
 
     Args:
         rejected: the number of records that will be rejected.

@@ -42,7 +42,7 @@ class ProfiledColumn:
 
 
 def columns_of(schema: Schema) -> tuple[ProfiledColumn, ...]:
-    """The columns of rows: every feature that is decoded, then the label. `ignore`d columns are not."""
+    """Returns the columns of rows: every feature that is decoded, then the label. `ignore`d columns are not."""
     return tuple(_columns(schema))
 
 
@@ -70,12 +70,12 @@ def _role(item: Feature | Label, schema: Schema) -> Role:
 
 
 def raw_names(schema: Schema) -> tuple[str, ...]:
-    """What the columns of `columns_of` are called while they travel beside the features."""
+    """Returns the names of raw columns while they travel beside the features."""
     return tuple(RAW + column.name for column in raw_columns(schema))
 
 
 def raw_apart(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """A batch without the columns that are RAW, and these under their own names."""
+    """Splits a batch into the columns that are not RAW, and those that are, under their own names."""
     raw = [name for name in batch.schema.names if name.startswith(RAW)]
     rest = batch.select([name for name in batch.schema.names if not name.startswith(RAW)])
     return rest, batch.select(raw).rename_columns([name.removeprefix(RAW) for name in raw])
@@ -96,15 +96,15 @@ class EncodedBatch:
 
     @staticmethod
     def of(batch: pa.RecordBatch | EncodedBatch) -> EncodedBatch:
-        """The batch itself, if it is one."""
+        """Makes one of a batch, if it is none yet."""
         return batch if isinstance(batch, EncodedBatch) else EncodedBatch(batch)
 
     def matrix(self, name: str) -> np.ndarray:
-        """Numbers: float32 `[rows, width]`."""
+        """Returns a column of numbers, float32 `[rows, width]`."""
         return np.asarray(self.values[name]).astype(np.float32, copy=False).reshape(self.rows, -1)
 
     def encoded(self, column: ProfiledColumn) -> csv_values.Distinct:
-        """Strings, or the values that the 1s of a one-hot group stand for: by their places among the distinct ones."""
+        """Returns a column's distinct strings, or the values of a one-hot group, with the place of each row's."""
         if column.name not in self._encoded:
             self._encoded[column.name] = self._encode(column)
         return self._encoded[column.name]

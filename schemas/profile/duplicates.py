@@ -19,7 +19,7 @@ _LONGEST = 1 << 16  # later bytes of a value begin again with the first multipli
 
 
 def place_hash(file: int | np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """A uint64 per record, from its input's key and its int64 offset."""
+    """Hashes each record's place, its input's key and its int64 offset, to a uint64."""
     with np.errstate(over="ignore"):
         return mix(offsets.astype(np.uint64) * GOLDEN + np.asarray(file + 1, np.uint64) * _FACTOR)
 
@@ -28,7 +28,7 @@ _FACTORS = splitmix64(1 << 40, _LONGEST) | np.uint64(1)
 
 
 def value_hashes(values: pa.BinaryArray) -> np.ndarray:
-    """uint64 `[n]`: multilinear in a value's bytes, and its length."""
+    """Hashes values to uint64 `[n]`, multilinear in their bytes and with their length."""
     count = len(values)
     if not count:
         return np.empty(0, np.uint64)
@@ -110,7 +110,7 @@ class RecordHashes:
         return 2.0**-self.zeros
 
     def keeps(self, hashes: np.ndarray) -> np.ndarray:
-        """bool `[n]`: which of these hashes would be kept, if they were added now."""
+        """Tells which of these hashes would stay if they were added now, bool `[n]`."""
         return _begins(hashes, self.zeros)
 
     def _join(self, table: pa.Table) -> None:

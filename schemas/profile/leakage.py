@@ -23,12 +23,12 @@ _AT_ONCE = 1 << 16  # pairs of numbers that are hashed at once, so that the work
 
 
 def codes_of(values: Distinct) -> np.ndarray:
-    """uint64 `[rows]`: a hash of each string; ABSENT if it is missing."""
+    """Hashes each row's string to uint64 `[rows]`; ABSENT if it is missing."""
     return np.where(values.absent, np.uint64(ABSENT), value_hashes(values.trimmed))[values.codes]
 
 
 def hash_rows(numbers: np.ndarray, codes: Sequence[np.ndarray]) -> np.ndarray:
-    """uint64 `[rows]`: the sum of a hash of each two numbers, or each code, with their place, finalised.
+    """Hashes rows to uint64 `[rows]`: the sum of a hash of each two numbers, or each code, with their place, finalised.
 
     They are mixed before they are added. A sum of products, as in `schemas.spec.split_hash`, takes less time, but
     floats that are small integers have many zero bits at their end, and so would the sum.
@@ -64,7 +64,7 @@ _LEAST_SAMPLED, _MOST_SAMPLED = 256, 8192  # rows
 
 @dataclasses.dataclass(frozen=True)
 class WatchedRows:
-    """What is looked at of rows.
+    """The columns of rows that are searched for leakage.
 
     Attributes:
       features: the columns that a model reads.
@@ -89,7 +89,7 @@ class WatchedRows:
         return min(_MOST_SAMPLED, max(_LEAST_SAMPLED, _VALUES // max(1, len(self.numbers) + len(self.strings))))
 
     def new_sample(self) -> RecordHashes:
-        """An empty sample of the rows of the train split: those with the smallest hashes, in random order.
+        """Makes an empty sample for rows of the train split: those with the smallest hashes, in random order.
 
         It holds up to twice as many rows as are looked at, since it loses about half of them at once.
         """
@@ -99,7 +99,7 @@ class WatchedRows:
         return RecordHashes(fields, most=9 * self.sample_rows // 4)
 
     def sampled(self, sample: RecordHashes) -> tuple[SampledRows, list[str]] | None:
-        """The rows of a sample, and the names of the classes, none of numbers; None: there is no row."""
+        """Returns the rows of a sample and the names of the classes, none of numbers; None if there is no row."""
         table = sample.table.sort_by(HASH)[: self.sample_rows].combine_chunks()
         if not table.num_rows:
             return None
@@ -121,7 +121,7 @@ class WatchedRows:
 
 
 def watched_rows(schema: Schema) -> WatchedRows:
-    """What is looked at of the rows of a schema."""
+    """Returns the columns of a schema's rows that are searched for leakage."""
     columns = {column.name: column for column in columns_of(schema)}
     by_key = isinstance(schema.split, HashSplit) and schema.key is not None and schema.split.by == (schema.key.name,)
     return WatchedRows(

@@ -1,4 +1,4 @@
-"""Judges what records left behind: what is found, as the JSON values of `leakage.json`, and the warnings that follow.
+"""Judges what records left behind: the values of `leakage.json`, and the warnings that follow from them.
 
 A record's place is `{"file": KEY, "offset": BYTES}` here, until `with_paths` gives the file its name.
 """
@@ -80,7 +80,7 @@ def _repeated(values: np.ndarray) -> int:
 
 
 def shared_values(values: np.ndarray, splits: np.ndarray, of: np.ndarray, example: Example) -> list[dict[str, Any]]:
-    """Which values occur in two splits, for every two splits that share one, as JSON values.
+    """Finds values that occur in two splits, for every two splits that share one, as JSON values.
 
     Args:
       values: uint64 `[n]`.
@@ -171,7 +171,7 @@ def _images(hashed: RecordHashes) -> dict[str, Any]:
 
 
 def with_two_labels(hashes: np.ndarray, labels: np.ndarray) -> tuple[int, list[tuple[int, int]]]:
-    """The values that occur with more than one label.
+    """Finds the values that occur with more than one label.
 
     Args:
       hashes: uint64 `[n]`.
@@ -234,7 +234,7 @@ def _feature(signal: LabelSignal, names: list[str], limit: float, rows: int) -> 
 
 
 def with_paths(findings: dict[str, Any], path_of: Callable[[int], str]) -> dict[str, Any]:
-    """The same, with the paths of the files that records are in."""
+    """Returns findings in which each record has the path of its file in place of the file's key."""
 
     def named(value: Any) -> Any:
         if isinstance(value, list):
@@ -252,7 +252,7 @@ _NAMED = 5  # features with a warning of their own
 
 
 def warnings(findings: Mapping[str, Any]) -> Iterator[DataWarning]:
-    """The warnings about what was found. They name no file, so that every runner gives the same ones."""
+    """Yields the warnings about findings. They name no file, so that every runner gives the same ones."""
     for kind in SHARED:
         section = findings.get(kind.section, {})
         for item in section.get(kind.key, ()):

@@ -37,7 +37,7 @@ NO_HASH = DifferenceHash(0, 0, False)  # of an image whose pixels are not there
 
 
 def difference_hash(pixels: np.ndarray) -> DifferenceHash:
-    """The look of uint8 `[height, width, 3]`."""
+    """Computes the look of uint8 `[height, width, 3]`."""
     pixels = pixels[:: max(1, len(pixels) // _ROWS)]
     height, width = pixels.shape[:2]
     if min(height, width) < SIDE:
@@ -70,7 +70,7 @@ Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def similar_pairs(across: np.ndarray, down: np.ndarray) -> Iterator[Pairs]:
-    """Pairs of looks that differ in at most NEAR bits, some at a time: what is held does not grow with their number.
+    """Yields pairs of looks that differ in at most MAX_BITS bits, in parts, so that memory stays bounded.
 
     Args:
       across: uint64 `[n]`.
@@ -115,7 +115,7 @@ _PLACES = 40  # bits of a place, below those of a distance
 def find_near_duplicates(
     digests: np.ndarray, across: np.ndarray, down: np.ndarray, splits: np.ndarray
 ) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
-    """Which images are not equal and look nearly the same, for every two splits, and in every split by itself.
+    """Finds images that are not equal and look nearly the same, for every two splits, and in every split by itself.
 
     Args:
       digests: uint64 `[n]`: those of equal files are equal.

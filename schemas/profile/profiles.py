@@ -19,7 +19,7 @@ from schemas.storage import NewFile
 
 
 class Profiles:
-    """What is collected of some rows.
+    """The statistics of rows, and their traces of leakage.
 
     Args:
       columns: what is described; None: no statistics are collected.
@@ -60,7 +60,7 @@ class Profiles:
 
     @staticmethod
     def read(path: str) -> Profiles:
-        """The inverse of `write`, for the process that has started the writer. Raises FileNotFoundError."""
+        """Reads what `write` wrote, in the process that has started the writer. Raises FileNotFoundError."""
         with open(path, "rb") as file:
             profiles: Profiles = pickle.load(file)  # noqa: S301 - of a child of this process
             return profiles

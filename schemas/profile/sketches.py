@@ -34,7 +34,7 @@ class Sizes:
 
     @staticmethod
     def of(columns: int) -> Sizes:
-        """The sizes for this many columns: their product stays about the same."""
+        """Returns the sizes for so many columns: their product stays about the same."""
         return Sizes(1024 if columns <= 256 else 256, min(1024, max(64, 131_072 // max(columns, 1))))
 
 
@@ -71,7 +71,7 @@ class Moments:
         self.merge(Moments(count, total, float(squares.sum()), third, float(values.min()), float(values.max())))
 
     def merge(self, other: Moments) -> None:
-        """Adds the numbers of the other one."""
+        """Adds the numbers of other moments."""
         if not other.count:
             return
         before, added, count = self.count, other.count, self.count + other.count
@@ -154,7 +154,7 @@ class Quantiles:
         self.items, self.sizes = np.concatenate(levels), tuple(map(len, levels))
 
     def levels(self) -> list[np.ndarray]:
-        """The numbers of each level."""
+        """Returns the numbers of each level."""
         ends = itertools.accumulate(self.sizes)
         return [self.items[end - size : end] for end, size in zip(ends, self.sizes, strict=True)]
 
@@ -166,7 +166,7 @@ class Quantiles:
 
 @functools.lru_cache(maxsize=64)
 def places_held(count: int) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Which of so many sorted numbers a sketch holds, level by level, and how many there are on each level.
+    """Returns the places of the sorted numbers that a sketch holds, level by level, and how many there are on each.
 
     They are the middle ones of blocks of 2^level, the largest blocks first: the rank of none is off by more than half
     of a block.
@@ -248,12 +248,12 @@ class FrequentValues:
             self.values, self.counts = values, counts
 
     def merge(self, other: FrequentValues) -> None:
-        """Adds what the other one has counted."""
+        """Adds the counts of another summary."""
         self.add(other.values, other.counts)
         self.error += other.error
 
     def top(self, most: int) -> list[tuple[Any, int]]:
-        """The most frequent values and their counts, by descending count and then in ascending order."""
+        """Returns the most frequent values and their counts, by falling count and then in rising order."""
         places = np.arange(len(self.counts))
         if len(places) > most:
             places = np.flatnonzero(self.counts >= np.partition(self.counts, -most)[-most])
@@ -273,7 +273,7 @@ class FrequentValues:
 
 
 def summed(values: DistinctValues, counts: np.ndarray) -> tuple[DistinctValues, np.ndarray]:
-    """The distinct ones of some values, and the sums of their counts; numbers are rising afterwards."""
+    """Adds up the counts of equal values, and returns the distinct values, numbers rising, and these sums."""
     if isinstance(values, np.ndarray):  # sorted: Arrow's grouping takes ten times as long for some hundred values
         order = np.argsort(values)
         values = values[order]

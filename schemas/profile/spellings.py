@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"\+?(-?(?:0|[1-9][0-9]*))(?:\.([0-9]*?)0*)?")  # without l
 
 
 def alike(values: Sequence[str]) -> list[tuple[str, ...]]:
-    """Groups of values that differ in spelling only, in their order.
+    """Finds groups of values that differ in spelling only, in their order.
 
     >>> alike(["Yes", "no", "yes\\xa0", "YES"])
     [('Yes', 'yes\\xa0', 'YES')]
@@ -46,7 +46,7 @@ def _plain(value: str) -> str:
 
 
 def described(counts: Mapping[bytes, int]) -> str | None:
-    """What is said of a column's values that differ in spelling only; None if there are none.
+    """Describes a column's values that differ in spelling only; returns None if there are none.
 
     `counts`: how often each value occurs. Values that are no UTF-8 are left out.
     """

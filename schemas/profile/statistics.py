@@ -131,7 +131,7 @@ class Statistics:
                 self._summary(split, column.names[0], numeric=False).add_counted(values, often, missing=missing)
 
     def merge(self, other: Statistics) -> None:
-        """Adds what the other one has counted, of the same columns; takes its summaries over, so that it is used up."""
+        """Adds other statistics of the same columns, whose summaries it takes over, so that they are used up."""
         if other.columns != self.columns:
             raise MillraceError("statistics of different columns cannot be merged. This is a bug.")
         for split, rows in other.rows.items():
@@ -147,7 +147,7 @@ class Statistics:
             _add_to(self.channels, place, sums)
 
     def described_channels(self, split: str) -> dict[str, dict[str, Any]]:
-        """Mean and deviation of the pixels of a split, from 0 to 255, by image and channel."""
+        """Returns mean and deviation of the pixels of a split, from 0 to 255, by image and channel."""
         described: dict[str, dict[str, Any]] = {}
         for (_, prefix), sums in sorted((place, sums) for place, sums in self.channels.items() if place[0] == split):
             pixels, *totals = sums.tolist()
@@ -159,7 +159,7 @@ class Statistics:
         return described
 
     def to_bytes(self) -> bytes:
-        """An Arrow file with a row for each split and name."""
+        """Returns the bytes of an Arrow file with a row for each split and name."""
         return self._table_of(self.summaries)
 
     def _table_of(self, summaries: Mapping[Place, Summary]) -> bytes:
@@ -239,7 +239,7 @@ def _column(values: dict[str, Any]) -> ProfiledColumn:
 
 
 def tally(values: np.ndarray) -> np.ndarray:
-    """How often each number occurs in columns: uint8 `[rows, columns, width]` to int64 `[columns, WHOLE]`."""
+    """Counts how often each number occurs in columns: uint8 `[rows, columns, width]` to int64 `[columns, WHOLE]`."""
     columns = values.shape[1]
     table = np.empty((columns, WHOLE), np.int64)
     for start in range(0, columns, _TILE):
@@ -254,7 +254,7 @@ RANKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)  # of the 
 
 
 def describe(statistics: Statistics) -> dict[str, Any]:
-    """The statistics of all splits, feature by feature in the schema's order. See docs/statistics.md for the keys."""
+    """Describes all splits, feature by feature in the schema's order. See docs/statistics.md for the keys."""
     splits = [split for split in SPLITS if split in statistics.rows]
     summaries = statistics.summaries
     return {
@@ -286,7 +286,7 @@ def _split(statistics: Statistics, split: str) -> dict[str, Any]:
 
 
 def describe_summary(summary: Summary) -> dict[str, Any]:
-    """The statistics of a column as JSON values."""
+    """Describes a column as JSON values."""
     counts = {"count": summary.count, "missing": summary.missing}
     if not summary.count:
         return counts

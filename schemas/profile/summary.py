@@ -87,7 +87,7 @@ class Summary:
         self._sketch(before, added)
 
     def merge(self, other: Summary) -> None:
-        """Adds what the other one summarizes."""
+        """Adds the values of another summary."""
         before, added = self.counted, other.counted
         self.missing += other.missing
         self.moments.merge(other.moments)
@@ -149,15 +149,15 @@ class Summary:
         return 0.0 if self.quantiles_exact else RANK_DEVIATION
 
     def counts(self) -> dict[Any, int]:
-        """How often each value occurs; if not all values are known, those that are frequent."""
+        """Returns how often each value occurs; if not all values are known, only frequent ones."""
         return dict(zip(self.frequent.values.tolist(), self.frequent.counts.tolist(), strict=True))
 
     def ranked(self) -> list[tuple[Any, int]]:
-        """All values with their counts, the most frequent first; none if not all are known."""
+        """Returns all values with their counts, the most frequent first; none if not all are known."""
         return self.frequent.top(len(self.frequent.counts)) if self.known else []
 
     def to_row(self) -> dict[str, Any]:
-        """The values of `ROW`."""
+        """Returns the values of `ROW`."""
         return {
             "numeric": self.numeric,
             "missing": self.missing,
@@ -176,7 +176,7 @@ class Summary:
 
     @staticmethod
     def from_row(row: dict[str, Any], sizes: Sizes) -> Summary:
-        """The inverse of `to_row`; lists are arrays."""
+        """Makes a summary of the values of `ROW`, whose lists are arrays."""
         summary = Summary(sizes, numeric=row["numeric"])
         summary.missing, summary.zeros, summary.cut = row["missing"], row["zeros"], row["cut"]
         summary.moments = Moments(**row["moments"])
@@ -206,7 +206,7 @@ ROW = (  # the columns of a table of summaries
 
 
 def counted_rows(rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The distinct numbers of each row of float32 `[rows, n]`, rising and without NaN, and their counts, int64."""
+    """Yields the distinct numbers of each row of float32 `[rows, n]`, rising, without NaN, and their counts, int64."""
     rows = np.sort(rows, axis=1) + np.float32(0)  # NaN comes last; -0 is 0
     differ = rows[:, 1:] != rows[:, :-1]
     first = ~np.isnan(rows)  # whether a number begins a run of equal ones
@@ -252,14 +252,14 @@ class Distribution:
         self._upto = np.concatenate([[0], np.cumsum(weights[order])])  # how many values stand before each
 
     def at(self, ranks: np.ndarray) -> np.ndarray:
-        """Quantiles: the least values that at least these fractions of all values, 0 to 1, do not exceed; float64."""
+        """Returns quantiles, float64: the least values that these fractions of all values, 0 to 1, do not exceed."""
         places = np.maximum(np.ceil(ranks * self.count - 1e-9), 1)
         values = self._values[np.searchsorted(self._upto, places, "left") - 1].astype(np.float64)
         values[ranks <= 0], values[ranks >= 1] = self.low, self.high  # which a sketch may have dropped
         return values
 
     def up_to(self, points: np.ndarray) -> np.ndarray:
-        """The fractions of values that are at most each of some float32 points, float64."""
+        """Returns the fractions of values that are at most each of these float32 points, float64."""
         return self._count(points) / self.count
 
     def _count(self, points: np.ndarray) -> np.ndarray:
@@ -267,7 +267,7 @@ class Distribution:
         return counts
 
     def histogram(self, bins: int = BINS) -> tuple[np.ndarray, np.ndarray]:
-        """Bins of equal width between the least and the greatest value; one bin, if all values are equal.
+        """Counts values in bins of equal width between the least and the greatest value; in one bin if all are equal.
 
         Returns:
           The edges, float64 `[bins + 1]`, and the counts, int64 `[bins]`, which add up to the column's. A value on an
@@ -283,6 +283,6 @@ class Distribution:
 
 
 def below(numbers: np.ndarray) -> np.ndarray:
-    """The float32 before each, -inf before the least (of which NumPy warns)."""
+    """Returns the float32 before each number, -inf before the least (of which NumPy warns)."""
     with np.errstate(over="ignore"):
         return np.nextafter(numbers, np.float32(-np.inf))

@@ -32,7 +32,7 @@ _LIMIT = 8e307  # beyond it, differences overflow
 
 
 def short(name: str, most: int = _NAME) -> str:
-    """The beginning of a name."""
+    """Cuts a name that is long."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
@@ -90,7 +90,7 @@ Mark = Curve | Dots | Bars | Rule
 
 
 def stairs(edges: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The outline of a histogram: float `[2 * bins + 2]` each, x and y."""
+    """Returns the outline of a histogram: float `[2 * bins + 2]` each, x and y."""
     x = [edge for edge in edges for _ in range(2)]
     return x, [0.0, *(value for value in values for _ in range(2)), 0.0]
 
@@ -133,7 +133,7 @@ class _Scale:
         return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        """Pixels and texts."""
+        """Returns the place of each tick in pixels, and its text."""
         if self.axis.ticks is not None:
             return [(self(value), text) for value, text in self.axis.ticks]
         if self.axis.log:
@@ -159,7 +159,7 @@ def _step(least: float, *, whole: bool) -> float:
 
 
 def tick_text(value: float, step: float, *, percent: bool = False) -> str:
-    """A number beside an axis, in as many digits as its step needs."""
+    """Writes a number beside an axis, in as many digits as its step needs."""
     if percent:
         return f"{100 * value:.{max(0, -math.floor(math.log10(100 * step) + 1e-9))}f} %"
     largest = max(abs(value), step)
@@ -170,7 +170,7 @@ def tick_text(value: float, step: float, *, percent: bool = False) -> str:
 
 
 def compact(number: float) -> str:
-    """A number in few characters: 950, 12k, 3.4M."""
+    """Writes a number in few characters: 950, 12k, 3.4M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if 0.9995 * size <= abs(number) < 0.9995e12:  # rounded, it has four digits
             return f"{number / size:.3g}{letter}"
@@ -188,7 +188,7 @@ class Chart:
     size: tuple[int, int] = (340, 250)
 
     def svg(self) -> Markup:
-        """The chart as an element of a page. Texts are escaped."""
+        """Draws the chart as an element of a page. Texts are escaped."""
         width, height = self.size
         head = f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(self.title)}"'
         text = f'{head} style="max-width: {1.6 * width:.0f}px">{"".join(self._elements())}</svg>'
@@ -241,7 +241,7 @@ class Chart:
 
 
 def drawn(chart: Chart | None) -> str:
-    """A chart as an element of a page; nothing where there is none."""
+    """Draws a chart as an element of a page; nothing where there is none."""
     return "" if chart is None else chart.svg()
 
 

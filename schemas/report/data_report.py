@@ -22,7 +22,7 @@ from schemas.spec.loader import records_called
 
 
 def bars(cells: Sequence[tuple[str, float, float]], names: tuple[str, str]) -> Chart | None:
-    """Pairs of bars side by side: the shares of cells in two samples. None if there is no cell."""
+    """Draws pairs of bars side by side, the shares of cells in two samples; None if there is no cell."""
     if not any(max(pair) for _, *pair in cells):
         return None
     marks = []
@@ -56,7 +56,7 @@ class RejectGroup:
 
 
 def reject_groups(rejects: Iterable[Reject]) -> tuple[list[RejectGroup], int]:
-    """The first rejects by reason and column, the most frequent first, and how many were looked at."""
+    """Groups the first rejects by reason and column, the most frequent first, and counts how many it looked at."""
     groups: dict[tuple[str, str, str], RejectGroup] = {}
     looked = 0
     for reject in rejects:
@@ -84,7 +84,7 @@ def render(
     rows: Sequence[Mapping[str, str]] = (),
     texts: Mapping[tuple[str, int], bytes] | None = None,
 ) -> str:
-    """The page.
+    """Renders the report of a dataset.
 
     Args:
       manifest: of the run.
@@ -154,7 +154,7 @@ def verdict(
     comparisons: Sequence[Mapping[str, Any]],
     leakage: Mapping[str, Any] | None,
 ) -> tuple[str, bool]:
-    """The page in a sentence: what became of the records, and what to look at; and whether there is such."""
+    """Says in a sentence what became of the records and what to look at; and whether there is anything."""
     records, look = records_called(manifest.format), []
     fate = f"{manifest.written:,} written"
     if manifest.read == manifest.written:
@@ -188,7 +188,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def verdict_of(comparisons: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
-    """The page of a comparison in a sentence, and whether a feature drifted beyond its threshold."""
+    """Says in a sentence what a comparison shows, and whether a feature drifted beyond its threshold."""
     worst = [comparison for comparison in comparisons if comparison["verdict"] in ("fail", "warn")]
     if worst:
         names = [f["name"] for comparison in worst for f in comparison["features"] if f["verdict"] in ("fail", "warn")]
@@ -204,7 +204,7 @@ def verdict_of(comparisons: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
 
 
 def templates(*packages: str, **filters: Callable[..., str]) -> Any:
-    """An environment with the templates of packages and the frame of all pages, `base.html`. They escape all values."""
+    """Makes an environment of packages' templates and the frame of all pages, `base.html`; all values are escaped."""
     import jinja2
 
     made = jinja2.Environment(
@@ -225,12 +225,12 @@ def _environment() -> Any:
 
 
 def ending(path: str) -> str:
-    """The end of a long path: its folder's name and its own."""
+    """Returns the end of a long path: its folder's name and its own."""
     return "/".join(path.split("/")[-2:])
 
 
 def shown(raw: bytes) -> str:
-    """The beginning of a record's bytes as text: what is no character, or none that prints, is escaped."""
+    """Shows the beginning of a record's bytes as text: what is no character, or none that prints, is escaped."""
     text = raw[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
     text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     return f"{text} ... ({len(raw):,} bytes)" if len(raw) > SHOWN_BYTES else text
@@ -246,7 +246,7 @@ EXPLAINED = (
 
 
 def page(title: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
-    """The page.
+    """Renders the page of a comparison.
 
     Args:
       title: its heading.
@@ -263,7 +263,7 @@ FOLDED = 100  # of these
 
 
 def section(comparisons: Sequence[Mapping[str, Any]]) -> Any:
-    """The cards of comparisons as markup.
+    """Renders the cards of comparisons as markup.
 
     Args:
       comparisons: as `schemas.comparison.Comparison.as_json` has them.

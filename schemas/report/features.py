@@ -21,7 +21,7 @@ VALUES = 8  # frequent values that are shown
 
 
 def histogram(splits: Mapping[str, Mapping[str, Any]]) -> Chart | None:
-    """The shares of a feature's numbers in equal ranges, a line for each split.
+    """Draws the shares of a feature's numbers in equal ranges, a line for each split.
 
     Args:
       splits: the feature's statistics by split.
@@ -53,7 +53,7 @@ class ValueShares:
 
 
 def frequent(splits: Mapping[str, Mapping[str, Any]]) -> tuple[ValueShares, ...]:
-    """The most frequent values of a feature in the first split, or in those after it."""
+    """Returns the most frequent values of a feature in the first split, and then of the splits after it."""
     shares: dict[str, dict[str, float]] = {}
     unlisted: dict[str, float | None] = {}  # the share of a value that is not listed, where it is known
     for name, described in splits.items():
@@ -91,17 +91,17 @@ class LabelMeans:
         )
 
     def text(self, means: Sequence[float]) -> str:
-        """The mean, or the share of the one class; empty of several."""
+        """Writes the mean, or the share of the one class; nothing of several classes."""
         return "" if len(self.classes) > 1 else percent(means[0]) if self.classes else readable(means[0], 4)
 
 
 def label_means(relations: Mapping[str, Any]) -> LabelMeans:
-    """The label, as `leakage.json` has it under `relations`."""
+    """Reads the label from what `leakage.json` has under `relations`."""
     return LabelMeans(relations["label"], tuple(relations["classes"]), tuple(relations["overall"]))
 
 
 def by_number(target: LabelMeans, bins: Sequence[Mapping[str, Any]]) -> Chart | None:
-    """The label by the bins of a feature of numbers, each as wide as another. None: there is one bin."""
+    """Draws the label by the bins of a feature of numbers, each as wide as another; None if there is one bin."""
     if len(bins) < 2:
         return None
     marks: list[Mark] = []
@@ -176,7 +176,7 @@ class Feature:
         return [row for row in rows if row[0] != "most frequent"]  # which have a table of their own
 
     def pictured(self) -> Feature:
-        """The same with its histogram and its most frequent values."""
+        """Returns the feature with its histogram and its most frequent values."""
         few = self.type == "string" or all(described.get("distinct", 0) <= 2 for described in self.splits.values())
         return dataclasses.replace(
             self,
@@ -220,7 +220,7 @@ def features_of(
     rejected: Mapping[str, int],
     relations: Mapping[str, Any] | None = None,
 ) -> list[Feature]:
-    """The features to show.
+    """Returns the features to show.
 
     Those that tell the label come first, then those that records were rejected for, those with a warning, the label,
     and the others as in the schema. The first `PICTURED` have pictures.

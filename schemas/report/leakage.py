@@ -11,7 +11,7 @@ FEATURES = 10  # those that tell most
 
 
 def shown(findings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page shows of `leakage.json`, by the names of the template.
+    """Returns what the page shows of `leakage.json`, by the names of the template.
 
     Args:
       findings: as `schemas.dataset.leakage.read_leakage` returns it.
@@ -34,20 +34,20 @@ def shown(findings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def files_of(findings: Mapping[str, Any]) -> list[str]:
-    """The images that the page shows, each once, the most important ones first."""
+    """Returns the images that the page shows, each once, the most important ones first."""
     groups = list(_images(findings))
     pairs = [pair for place in range(9) for group in groups for pair in group["pairs"][place : place + 1]]
     return list(dict.fromkeys(image["path"] for pair in pairs for image in pair))
 
 
 def places_of(findings: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """The path and offset of each record that the page shows."""
+    """Returns the path and offset of each record that the page shows."""
     places = (place for group in _shared(findings, "rows") for pair in group["pairs"] for place in pair)
     return list(dict.fromkeys((place["path"], place["offset"]) for place in places))
 
 
 def telling_features(findings: Mapping[str, Any] | None) -> frozenset[str]:
-    """The names of features, or of columns of vectors, that tell the label."""
+    """Returns the names of features, or of columns of vectors, that tell the label."""
     features = (findings or {}).get("label", {}).get("features", ())
     return frozenset(item["name"] for item in features if item["leaks"])
 

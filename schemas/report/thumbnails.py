@@ -17,7 +17,7 @@ SIDE = 120  # pixels of the longest side
 
 
 def opened(data: bytes) -> PIL.Image.Image:
-    """An image file; a JPEG decoded at a scale. Raises what Pillow raises, such as OSError."""
+    """Opens an image file, a JPEG at a scale. Raises what Pillow raises, such as OSError."""
     import PIL.Image
 
     image = PIL.Image.open(io.BytesIO(data))
@@ -26,7 +26,7 @@ def opened(data: bytes) -> PIL.Image.Image:
 
 
 def thumbnail(image: PIL.Image.Image) -> str:
-    """An image as a JPEG of at most `SIDE` pixels, as a `data:` URL."""
+    """Makes a `data:` URL of an image, as a JPEG of at most `SIDE` pixels."""
     small = image.convert("RGB")
     small.thumbnail((SIDE, SIDE))
     sink = io.BytesIO()
@@ -35,7 +35,7 @@ def thumbnail(image: PIL.Image.Image) -> str:
 
 
 def thumbnails(values: Mapping[str, Sequence[Any]]) -> list[str]:
-    """The image of a stored record, of its values by feature; none if it cannot be decoded."""
+    """Returns the `data:` URL of a stored record's image, from its values by feature; none if it cannot be decoded."""
     import PIL.Image
 
     with contextlib.suppress(OSError, ValueError, SyntaxError, KeyError, PIL.Image.DecompressionBombError):

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy.spatial.distance import jensenshannon
 
 from beam_jobs.compare import main
 from beam_jobs.raw_files import read_rows
@@ -110,25 +108,6 @@ def test_a_bool_is_what_it_means(all_kinds: OpenDataset, tmp_path: Path, ask) ->
     assert features(data)["member"]["unseen"] is None
 
 
-def test_distances_to_raw_files_as_scipy_has_them(all_kinds: OpenDataset, tmp_path: Path, ask) -> None:
-    """The train split is read back from the raw file by its keys, which hash as the job hashed them."""
-    from schemas.dataset.records import read_records
-
-    train = {record["id"] for record in read_records(all_kinds, "train", 500)}
-    raw = write(tmp_path / "new.csv", lambda row, i: row | {"size": str(int(row["size"]) + i % 40)})
-    rows = [list(csv.DictReader(text)) for text in (people_csv(500).splitlines(), raw.read_text().splitlines())]
-    first = [float(row["size"]) for row in rows[0] if row["id"] in train]
-    second = [float(row["size"]) for row in rows[1]]
-    _, data = ask(all_kinds.path, raw)
-    drift = features(data)["size"]
-    ends = [float(label.rpartition(" ")[2]) for label, _, _ in drift["cells"][:-1]]
-    assert drift["cells"][-1][0] == f"above {ends[-1]:g}"
-    p, q = (np.histogram(side, [-1, *(end + 0.5 for end in ends), 1000])[0] / len(side) for side in (first, second))
-    assert drift["distance"] == pytest.approx(jensenshannon(p, q, base=2) ** 2, abs=1e-9)
-    assert drift["l_infinity"] == pytest.approx(np.abs(p - q).max(), abs=1e-12)
-    assert drift["range"]["outside"] == sum(not min(first) <= value <= max(first) for value in second)
-
-
 def test_rejects_are_counted_and_said(all_kinds: OpenDataset, tmp_path: Path, capsys) -> None:
     raw = tmp_path / "bad.csv.gz"
     no_class = people_csv(1).splitlines()[1].removesuffix("yes") + "maybe\n"
@@ -153,20 +132,6 @@ def test_two_datasets_and_the_splits_of_one(all_kinds: OpenDataset, tmp_path: Pa
     assert "no feature differs by more than chance explains. Not judged: no `drift:` threshold is set" in printed
     assert "ok: " not in printed
     assert [word in printed for word in ("point[p1]", "city", "y (label)")] == [True] * 3
-
-
-def test_a_label_that_changed_is_not_called_ok(all_kinds: OpenDataset, tmp_path: Path, capsys) -> None:
-    """Two values of which each differs by as much: the terminal and the page name the same one."""
-    raw = write(tmp_path / "new.csv", lambda row, _: row | {"y": "yes"})
-    assert main([all_kinds.path, str(raw), "--html", str(tmp_path / "page.html")]) == 0
-    printed = capsys.readouterr().out
-    (line,) = [line for line in printed.splitlines() if line.startswith("y (label)")]
-    most = line.split("  ")[-1].strip()
-    assert most in ("yes: 50.0% -> 100.0%", "no: 50.0% -> 0.0%") or " -> " in most
-    assert most.replace(">", "&gt;") in (tmp_path / "page.html").read_text()
-    verdict = next(line for line in printed.splitlines() if line.endswith("Not judged: no `drift:` threshold is set"))
-    assert "y drifted by " in verdict
-    assert "ok: " not in printed
 
 
 def test_a_page_escapes_what_comes_from_data_and_loads_nothing(all_kinds: OpenDataset, tmp_path: Path, ask) -> None:

@@ -16,7 +16,7 @@ from schemas.init.form import detect
 from schemas.init.images import are_images, infer_images
 from schemas.init.survey import survey
 from schemas.init.tables import infer_table
-from schemas.spec.features import CategoryLabel, Numeric, OneHot, Scale
+from schemas.spec.features import Numeric, OneHot, Scale
 from schemas.spec.images import Exact, ImageSchema, Shorter
 from schemas.spec.kinds.base import Item
 from schemas.spec.loader import parse_schema
@@ -278,20 +278,6 @@ def test_the_files_of_csv_spectrum_are_declared_as_by_hand(real_data):
         total += len(expected)
         right += sum(guesses[column] == declared for column, declared in expected.items())
     assert right >= ENOUGH * total
-
-
-def test_what_the_table_of_passengers_shows(real_data):
-    """The parts of a declaration that the person's table leaves out."""
-    table = next(table for table in TABLES if table.file.endswith("titanic.csv"))
-    schema, _ = schema_of(table, real_data)
-    items = {item.name: item for item in schema.items}
-    assert schema.csv.missing == ("?", "")
-    assert items["age"].model_dump(include={"missing", "indicator"}) == {"missing": "mean", "indicator": True}
-    assert items["fare"].model_dump(include={"missing", "indicator"}) == {"missing": "median", "indicator": False}
-    assert items["sex"].model_dump(include={"values"}) == {"values": ("female", "male")}
-    assert items["embarked"].model_dump(include={"missing"}) == {"missing": "<unknown>"}
-    assert isinstance(schema.label, CategoryLabel)
-    assert schema.label.values == ("0", "1")
 
 
 def test_those_who_answered_several_times_stay_together():

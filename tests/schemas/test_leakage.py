@@ -19,7 +19,7 @@ from beam_jobs.profiles import MergeProfiles
 from schemas.dataset.leakage import lines
 from schemas.profile.columns import EncodedBatch
 from schemas.profile.duplicates import HASH, KEYS, SPLIT, RecordHashes
-from schemas.profile.leakage import LeakageProfile, RowLeakage, WatchedRows, hash_rows, watched_rows
+from schemas.profile.leakage import LeakageProfile, RowLeakage, WatchedRows, watched_rows
 from schemas.profile.leakage_findings import find, shared_values, warnings, with_two_labels
 from schemas.spec.table import SPLITS
 from tests.support.csv_reading import table_schema
@@ -51,19 +51,6 @@ def test_the_hash_is_of_the_values() -> None:
     assert hashes[0] == hashes[1]
     assert hashes[2] == hashes[5] == hashes[6]
     assert len(set(hashes.tolist())) == 4
-
-
-ODD = st.sampled_from([0.0, -0.0, 1.0, 2.0, np.nan, -np.nan, 1e-45])
-
-
-@given(st.integers(0, 5), st.data())
-def test_rows_have_one_hash_if_they_are_equal_alone(width: int, data: st.DataObject) -> None:
-    rows = data.draw(st.lists(st.tuples(st.tuples(*width * [ODD]), st.integers(0, 2)), min_size=1, max_size=30))
-    numbers = np.array([values for values, _ in rows], np.float32).reshape(len(rows), width)
-    hashes = hash_rows(numbers, [np.array([code for _, code in rows], np.uint64)]).tolist()
-    alike = [(tuple(str(np.float32(x) + 0) for x in values), code) for values, code in rows]
-    for (row, first), (other_row, second) in itertools.combinations(zip(alike, hashes, strict=True), 2):
-        assert (row == other_row) == (first == second)
 
 
 def test_hundred_thousand_rows_against_pandas_and_scikit_learn() -> None:
@@ -147,26 +134,6 @@ def test_thousands_of_columns_are_judged_on_fewer_rows() -> None:
     label_findings = find(profile)["label"]
     assert [feature["name"] for feature in label_findings["features"] if feature["leaks"]] == ["point[c77]"]
     assert label_findings["rows"] == 256
-
-
-def test_a_profile_is_the_same_after_pickling() -> None:
-    """Without a row of the train split, with strings alone, with numbers alone, and more classes than are judged."""
-    few = SCHEMA.replace("  - {name: age, kind: numeric, transform: none, missing: mean}\n", "")
-    strings = few.replace("  - {name: point, kind: numeric, columns: [x0, x1], transform: none}\n", "").replace(
-        "  - {name: copy, kind: numeric, transform: none}\n", ""
-    )
-    plain, other = watched(strings), watched(few)
-    wide = [b"%d" % i for i in range(2000)]
-    for profile in (
-        collected(500, plain),
-        collected(500, other, point=np.arange(1000, dtype=np.float32).reshape(500, 2)),
-        collected(2000, other, point=np.full((2000, 2), np.nan, np.float32), late=wide),
-    ):
-        again = pickled(profile)
-        assert again.hashes["rows"].table.equals(profile.hashes["rows"].table)
-        assert find(again) == find(profile)
-        again.merge(profile)
-        assert again.hashes["rows"].records == 2 * profile.hashes["rows"].records
 
 
 def collected(rows: int, of: WatchedRows, **columns: Any) -> RowLeakage:

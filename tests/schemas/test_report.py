@@ -11,7 +11,6 @@ import PIL.Image
 import pytest
 
 from schemas.comparison import compare
-from schemas.dataset.leakage import lines, percent
 from schemas.dataset.manifest import Count, DataWarning, Input, Manifest, Shard, SplitShards
 from schemas.rejects import Reject
 from schemas.report import data_report
@@ -309,16 +308,6 @@ def test_frequent_values_are_those_of_the_first_split_and_then_those_of_others()
     assert [value.shares for value in top] == [(0.45, 0.0), (0.05, 0.25), (None, 0.75)]
 
 
-def test_a_share_that_is_not_nothing_is_not_shown_as_nothing() -> None:
-    assert [percent(share) for share in (0, 0.00001, 0.0005, 0.5, 1)] == [
-        "0.0 %",
-        "< 0.1 %",
-        "0.1 %",
-        "50.0 %",
-        "100.0 %",
-    ]
-
-
 PLACES = [{"path": "a.csv", "offset": 1_234}, {"path": "b.csv", "offset": 7}]
 ROWS = {
     "records": 100,
@@ -414,13 +403,6 @@ def test_records_of_leakage_are_shown_where_they_could_be_read() -> None:
     assert places_of(found(rows=ROWS, keys=KEYS)) == [("a.csv", 1_234), ("b.csv", 7)]
 
 
-def test_features_that_tell_the_label_come_first_and_then_those_with_rejects() -> None:
-    page = Page(render_page(found(label=TELLING), rejects=[reject("age"), reject("age")]))
-    assert page.cards() == ["job", "age", "late"]
-    assert "job category tells the label" in page.text
-    assert "age numeric 2 rejected" in page.text
-
-
 def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     pictures = {f"/photos/cats/{name}.jpg": f"data:image/jpeg;base64,{name}" for name in "abc"}  # d is gone
     leakage = found(images=IMAGES)
@@ -432,11 +414,6 @@ def test_pairs_of_images_stand_side_by_side_with_what_they_are() -> None:
     assert "Images with more than one label: 1" in page.text
     assert HOSTILE not in text
     assert files_of(leakage) == [f"/photos/cats/{name}.jpg" for name in "cdab"]
-
-
-def test_a_label_that_was_not_judged_says_why() -> None:
-    label = {"name": "late", "rows": 8, "judged": False, "features": [], "because": "it has one class"}
-    assert list(lines(found(label=label))) == ["features that tell the label: not judged, because it has one class"]
 
 
 def render_page(leakage: dict[str, Any] | None, **changes: Any) -> str:
@@ -521,12 +498,3 @@ def test_features_are_searched_and_sorted(tmp_path: Path) -> None:
     shown = opened(report, script=order)
     assert Page(shown.dom).cards()[:3] == ["f999", "f998", "f997"]
     assert shown.console == []
-
-
-def test_the_largest_share_has_the_longest_bar_and_values_that_are_not_shown_are_counted() -> None:
-    top = [{"value": f"month {i}", "count": 12 - i} for i in range(12)]
-    split = {"count": 78, "missing": 0, "distinct": 12, "distinct_exact": True, "top_values": top}
-    item = {"name": "month", "feature": "month", "kind": "category", "role": "feature", "type": "string"}
-    (feature,) = features_of({"features": [{**item, "splits": {"train": split}}]}, {}, leaking=(), rejected={})
-    assert feature.largest_share == 12 / 78
-    assert (len(feature.frequent), feature.unlisted) == (8, 4)

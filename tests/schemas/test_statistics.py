@@ -138,16 +138,6 @@ def test_a_vector_of_very_many_columns_is_described_as_one() -> None:
     assert (item["count"], item["missing"], item["min"], item["max"]) == (19_995, 5, 5, 19_999)
 
 
-def test_what_is_described_of_a_schema() -> None:
-    columns = {column.name: column for column in columns_of(table_schema(SCHEMA))}
-    assert "note" not in columns  # ignored, and so not decoded
-    assert "city_x_grade" not in columns
-    assert columns["point"].names == ("point[p0]", "point[p1]", "point[p2]")
-    assert columns["pet"].values == ("pet0", "pet1", "pet2")
-    roles = [(columns[name].role, columns[name].reads) for name in ("id", "w", "y", "age")]
-    assert roles == [("key", "strings"), ("weight", "numbers"), ("label", "strings"), ("feature", "numbers")]
-
-
 CELLS = st.sampled_from([0.0, -0.0, 1, 2, 254, 255, 256, 0.5, -1, np.nan])
 ROW = st.tuples(st.sampled_from([0, 2]), CELLS, CELLS, CELLS)
 VECTOR = ProfiledColumn("v", "numbers", "numeric", "feature", ("v[0]", "v[1]", "v[2]"))

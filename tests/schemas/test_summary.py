@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.profile.duplicates import value_hashes
-from schemas.profile.sketches import HELD, RANK_ERROR, DistinctSketch, FrequentValues, Moments, Quantiles, Sizes
+from schemas.profile.sketches import HELD, RANK_ERROR, DistinctSketch, FrequentValues, Moments, Sizes
 from schemas.profile.statistics import RANKS, describe_summary
 from schemas.profile.summary import BINS, CUT, Distribution, Summary
 
@@ -102,17 +102,6 @@ def test_shares_and_quantiles_are_those_of_numpy(numbers: list[float]) -> None:
     edges, counts = distribution.histogram()
     assert counts.sum() == len(values)
     assert counts[0] == ((values < edges[1]).sum() if len(counts) > 1 else len(values))
-
-
-@pytest.mark.parametrize("count", [1, 400, 401, 6419])
-def test_a_sketch_of_sorted_numbers_stands_for_all_of_them(count: int) -> None:
-    sketch = Quantiles()
-    sketch.add(np.arange(count, dtype=np.float32), np.ones(count, np.int64))
-    assert sketch.weights.sum() == count
-    order = np.argsort(sketch.items)
-    upto = np.cumsum(sketch.weights[order])
-    off = np.maximum(abs(upto - 1 - sketch.items[order]), abs(sketch.items[order] - (upto - sketch.weights[order])))
-    assert off.max() <= count / 400
 
 
 def test_equal_jobs_have_equal_sketches_and_small_parts_stay_within_the_rank_error() -> None:

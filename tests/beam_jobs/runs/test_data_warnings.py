@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.preprocess import main
-from beam_jobs.runs import data_report, data_warnings
+from beam_jobs.runs import data_warnings
 from beam_jobs.runs.data_report import EACH, ROWS
 from beam_jobs.runs.job import check_inputs
 from schemas.dataset import open_dataset
@@ -443,8 +443,3 @@ def test_a_job_on_images_shows_some_of_each_class(tmp_path: Path) -> None:
     page = report_of(tmp_path / "out")
     assert {name: page.count(f'<img alt="{name}"') for name in classes} == dict.fromkeys(classes, EACH)
     assert page.count("data:image/jpeg;base64,") == EACH * len(classes)
-
-
-def test_a_cell_without_a_number_is_shown_as_it_stands_in_the_file() -> None:
-    assert data_report._cell([1.5, float("nan"), 2]) == "1.5, , 2"
-    assert data_report._cell([b" Oslo "]) == "Oslo"

@@ -163,13 +163,6 @@ def test_weights_are_those_of_python_whatever_else_is_in_the_batch(feature, trai
         assert weights_of(feature, [value], words, document_counts, len(train)) == [bag]  # to the last bit
 
 
-def test_a_very_long_text():
-    words = ["a", "b", "a b"]
-    long, short = weights_of(text(ngrams=(1, 2)), ["a b " * 200_000, "a"], words, Counts(words), 3)
-    assert long == pytest.approx(dict.fromkeys((1, 2, 3), 3**-0.5), rel=1e-5)
-    assert short == {1: 1.0}
-
-
 @pytest.mark.parametrize(
     ("vocabulary", "words", "rows"),
     [

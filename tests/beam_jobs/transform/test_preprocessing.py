@@ -26,7 +26,6 @@ from beam_jobs.transform.preprocessing import (
     padded,
     steps_of,
     text_tokens,
-    transform_bool,
     transform_cross,
 )
 from beam_jobs.transform.vocabularies import UniqueValues
@@ -49,18 +48,14 @@ FEATURES = """\
   - {name: bucket_vector, columns: [u0, u1], kind: numeric, transform: {bucketize: 3}, missing: mean}
   - {name: constant, column: e, kind: numeric, transform: z_score}
   - {name: nothing, column: f, kind: numeric, transform: min_max, missing: 2}
-  - {name: top, column: word, kind: category, top_k: 2, oov_buckets: 3, missing: none}
-  - {name: rare, column: word2, kind: category, frequency_threshold: 50}
   - {name: id, kind: key}
 """
-HEADER = "id,a,b,c,d,c2,d2,v0,v1,u0,u1,e,f,word,word2,y"
+HEADER = "id,a,b,c,d,c2,d2,v0,v1,u0,u1,e,f,y"
 
 
 def raw(i: int) -> dict[str, float | str]:
     """Row i; NaN is missing."""
     gone = float("nan")
-    words = ["common", "often", "some", "rare"]
-    word = words[0 if i % 2 else 1 if i % 4 else 2 if i % 16 else 3]
     return {
         "id": f"k{i}",
         "a": gone if i % 9 == 0 else i * 1.5,
@@ -75,8 +70,6 @@ def raw(i: int) -> dict[str, float | str]:
         "u1": float(i * i),
         "e": 5.0,
         "f": gone,
-        "word": "" if i % 50 == 0 else word,
-        "word2": word,
         "y": i * 2.0,
     }
 
@@ -155,23 +148,6 @@ def test_a_vector_is_bucketized_column_by_column(stored):
         counts = np.bincount(buckets[:, column])
         assert len(counts) == 3
         assert counts.min() > 0.25 * len(buckets)
-
-
-@pytest.mark.slow
-def test_top_k_keeps_the_most_frequent_and_hashes_the_rest(stored):
-    by_word: dict[object, set[float]] = {}
-    for row, out in stored:
-        by_word.setdefault(row["word"], set()).add(out["top"][0])
-    assert by_word["common"] == {0}
-    assert by_word["often"] == {1}
-    assert by_word["some"] | by_word["rare"] | by_word[""] <= {2, 3, 4}
-    assert all(len(ids) == 1 for ids in by_word.values())
-
-
-@pytest.mark.slow
-def test_a_frequency_threshold_drops_what_is_rare(stored):
-    ids = {row["word2"]: out["rare"][0] for row, out in stored}
-    assert ids == {"common": 0, "often": 1, "some": 2, "rare": 3}  # 3 is the bucket of what the vocabulary lacks
 
 
 class TestStrings:
@@ -305,14 +281,6 @@ FEATURES
 label: {name: y, kind: category, values: ["0", "1"]}
 split: {by: [id], train: 0.8, eval: 0.1, test: 0.1}
 """
-ALIKE = (  # what columns of a wide table are declared as, in turn
-    "transform: z_score",
-    "transform: z_score, missing: mean",
-    "transform: z_score, missing: 7.5, indicator: true",
-    "transform: min_max, missing: -0.5",
-    "transform: log, missing: mean",
-)
-CLIP = "transform: z_score, clip: [0.001, 0.999]"
 
 
 def many(features: list[str]) -> str:
@@ -447,17 +415,6 @@ def test_buckets_that_are_alike_have_each_a_declared_range(tmp_path: Path) -> No
     assert {f.name: f.int_domain.max for f in described if f.name in buckets} == dict.fromkeys(buckets, 2)
 
 
-def test_a_statistic_is_one_analyzer_for_all_columns(tmp_path: Path) -> None:
-    def labels(columns: int) -> int:
-        kinds = (*ALIKE, CLIP)
-        features = [f"{{name: x{i}, kind: numeric, {kinds[i % len(kinds)]}}}" for i in range(columns)]
-        return str(analyzed(tmp_path, schema_of(tmp_path, features, GIVEN_LABEL))[0].to_runner_api()).count(
-            "unique_name"
-        )
-
-    assert labels(12) == labels(6)
-
-
 MISSING = ("?", "", "n/a")
 WORDS = st.lists(
     st.one_of(
@@ -496,14 +453,6 @@ def test_each_row_has_its_own_word_trimmed_and_what_is_missing_filled(raw: list[
     assert rows_of(prepare(Category(name="c", kind="category"), x)) == [trimmed(word) for word in raw]
     assert rows_of(prepare(CategoryLabel(name="c", kind="category"), x)) == raw
     assert filled.counts.numpy().sum() == len(raw)
-
-
-@given(WORDS)
-def test_each_row_has_its_own_truth(raw: list[bytes]) -> None:
-    feature = Bool(name="b", kind="bool", missing=True)
-    truth = transform_bool(feature, prepare(feature, tf.constant(raw, tf.string))).numpy()
-    yes = {b"", b"true", b"t", b"yes", b"y", b"1"}
-    assert truth.tolist() == [float(trimmed(word).lower() in yes) for word in raw]
 
 
 IDS = st.lists(st.tuples(*3 * [st.integers(0, 3) | st.integers(0, 2**63 - 1)]), max_size=8)

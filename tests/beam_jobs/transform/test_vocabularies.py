@@ -13,61 +13,18 @@ import pytest
 import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
-from hypothesis import given
-from hypothesis import strategies as st
-from tfx_bsl.tfxio.tensor_adapter import TensorAdapter
 
 from beam_jobs.rows.pipeline import adapter_config
-from beam_jobs.rows.read import arrow_schema, graph_arrays
 from beam_jobs.transform import vocabularies
 from beam_jobs.transform.preprocessing import Preprocessing
-from beam_jobs.transform.vocabularies import COUNTED, EMPTY, AddCounts, UniqueValues, words_of, write_vocabularies
+from beam_jobs.transform.vocabularies import COUNTED, EMPTY, AddCounts, words_of, write_vocabularies
 from schemas.dataset import OpenDataset
 from schemas.dataset.show import describe
 from schemas.spec.forms import Vocabulary
 from schemas.spec.loader import load_schema
-from schemas.spec.table import CODES, NUMBERS, WORDS, Schema, graph_columns
-from tests.support.csv_reading import table_schema
+from schemas.spec.table import Schema, graph_columns
 from tests.support.datasets import rejects_of, written
 from tests.support.written_records import examples
-
-WORDS_SCHEMA = """\
-name: words
-format: csv
-csv: {header: present}
-features:
-  - {name: a, kind: category, hash_buckets: 9}
-  - {name: x, kind: numeric}
-  - {name: b, kind: bool}
-  - {name: c, kind: category}
-label: {name: y, kind: category}
-"""
-CELLS = st.sampled_from([b"", b"a", b" a", b"\xff\x00", b"a much longer word than others"]) | st.binary(max_size=3)
-
-
-@pytest.mark.slow
-@given(st.lists(st.tuples(CELLS, CELLS, CELLS, st.booleans()), min_size=1, max_size=12))
-def test_a_graph_is_given_each_distinct_string_once(rows):
-    schema = table_schema(WORDS_SCHEMA)
-    columns = {name: [row[i] for row in rows] for i, name in enumerate("abc")}
-    chosen = [i for i, row in enumerate(rows) if row[3]]
-    arrays = {name: pa.array([[value] for value in values], pa.list_(pa.binary())) for name, values in columns.items()}
-    batch = pa.RecordBatch.from_pydict(
-        {**arrays, "y": arrays["a"], "x": pa.array([[1.0]] * len(rows), pa.list_(pa.float32()))}
-    )
-    inputs = graph_columns(schema)
-    adapter = TensorAdapter(adapter_config(schema, inputs))
-    for selection in (None, chosen):
-        read = graph_arrays(batch, schema, inputs, None if selection is None else np.array(selection, np.int64))
-        made = pa.RecordBatch.from_arrays(read, schema=arrow_schema(schema, inputs, passthrough=False))
-        tensors = adapter.ToBatchTensors(made, produce_eager_tensors=True)
-        assert set(tensors) == {NUMBERS, CODES, WORDS, "y"}
-        unique_values = UniqueValues.of_words(tensors[CODES], tensors[WORDS])
-        for values, unique in zip(columns.values(), unique_values, strict=True):
-            expected = values if selection is None else [values[i] for i in selection]
-            assert unique.spread(unique.values).numpy().tolist() == expected
-            counts = dict(zip(unique.values.numpy().tolist(), unique.counts.numpy().tolist(), strict=True))
-            assert counts == collections.Counter(expected)
 
 
 @pytest.mark.slow
@@ -86,14 +43,6 @@ def test_the_most_frequent_words_come_first(tmp_path, vocabulary, counts, words)
     shares = [(0, table[:1]), (1, table[1:])]
     (path,) = write_vocabularies(None, shares, (vocabulary,), str(tmp_path))
     assert Path(str(path.value)).read_bytes().split(b"\n")[:-1] == words
-
-
-@pytest.mark.slow
-def test_what_is_missing_or_holds_a_line_end_is_no_word():
-    words = np.array([b"a", b"", b"b", b"two\nlines", b"a", b"cr\r"], object)
-    batch = (np.array([3, 0, 3]), words, np.arange(1, 7))
-    counted = [tuple(row.values()) for _, table in words_of(batch) for row in table.to_pylist()]
-    assert sorted(counted) == [(0, b"a", 1), (0, b"b", 3), (2, b"a", 5)]
 
 
 @pytest.mark.slow
