@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.source import RawFiles, Source, list_input
+from beam_jobs.core.source import JobInput, JobSource, list_input
 from beam_jobs.images.source import ImageSource
 from beam_jobs.rows.children import workers_by_default
 from beam_jobs.rows.source import open_row_file
@@ -165,7 +165,7 @@ def dry_run(options: JobOptions) -> DryRun:
     source = None
     if not problems:
         text = storage.read_bytes(options.schema)
-        raw = RawFiles(options, text, listing, duplicates, storage.print_notes)
+        raw = JobInput(options, text, listing, duplicates, storage.print_notes)
         with _noted(problems):
             source = open_source(schema, raw)
     if source is not None:
@@ -186,7 +186,7 @@ def dry_run(options: JobOptions) -> DryRun:
 def _estimate(
     options: JobOptions,
     sample: Tried,
-    source: Source | None,
+    source: JobSource | None,
     problems: list[str],
     noun: str,
     work: float,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_jobs.core import progress
-from beam_jobs.core.progress import Notes
+from beam_jobs.core.progress import JobNotes
 from beam_jobs.predicting.options import PROG, BulkOptions, app, parse
 from schemas import command, interrupts
 from schemas.dataset import layout
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    options, notes, began = parse(argv, prog=prog), Notes(), time.monotonic()
+    options, notes, began = parse(argv, prog=prog), JobNotes(), time.monotonic()
     from beam_jobs.predicting.job import run_job
 
     with command.when_interrupted("nothing was committed"), interrupts.interruptible(sigterm=options.is_local):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.options import PROG, AppendOptions, JobOptions, app, kind_of, parse_as
-from beam_jobs.core.progress import Notes
+from beam_jobs.core.progress import JobNotes
 from schemas import command, interrupts, storage
 from schemas.dataset import layout
 from schemas.dataset.show import describe
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
 
 
 def _run(argv: Sequence[str], prog: str) -> command.Report:
-    as_json, notes, began = command.wants_json(argv), Notes(), time.monotonic()
+    as_json, notes, began = command.wants_json(argv), JobNotes(), time.monotonic()
     with command.when_interrupted("nothing was committed"):
         options = parse_as(kind_of(argv), argv, prog=prog)
         with interrupts.interruptible(sigterm=options.is_local):  # a job elsewhere goes on without its launcher
@@ -141,7 +141,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
                     return _append(options, notes, began, as_json=as_json)
 
 
-def _preprocess(options: JobOptions, notes: Notes, began: float, *, as_json: bool) -> command.Report:
+def _preprocess(options: JobOptions, notes: JobNotes, began: float, *, as_json: bool) -> command.Report:
     from beam_jobs.runs.job import run_job, submit_job
 
     if options.dry_run:
@@ -171,7 +171,7 @@ def _submitted(options: JobOptions, holder: RemoteHolder, *, as_json: bool) -> c
     return command.Report("\n".join(lines), data if as_json else {})
 
 
-def _append(options: AppendOptions, notes: Notes, began: float, *, as_json: bool) -> command.Report:
+def _append(options: AppendOptions, notes: JobNotes, began: float, *, as_json: bool) -> command.Report:
     from beam_jobs.runs.append import run_append
 
     outcome = run_append(options, report=notes)

@@ -8,7 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_jobs.core.source import Plan
+from beam_jobs.core.source import PipelinePlan
 from beam_jobs.core.workers import PickleCoder
 from schemas.profile.leakage import LeakageProfile
 from schemas.profile.leakage_findings import find
@@ -77,7 +77,7 @@ def findings_of(profiles: Profiles | None) -> Iterator[tuple[str, bytes]]:
         yield tag, profile.to_bytes() if isinstance(profile, Statistics) else judged(profile)
 
 
-def merged(plan: Plan, statistics: beam.PCollection, leakage: beam.PCollection) -> dict[str, beam.PCollection]:
+def merged(plan: PipelinePlan, statistics: beam.PCollection, leakage: beam.PCollection) -> dict[str, beam.PCollection]:
     """Merges the profiles of bundles into what `write_result` takes, by its argument; nothing if there was no record.
 
     Leakage is judged inside the pipeline: what leaves it is small.

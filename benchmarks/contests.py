@@ -54,7 +54,7 @@ class Contest:
       name: as the command and the markers of the pages name it.
       group: the contests that are usually run together.
       title: as tables and plots show it.
-      kind: what a candidate does: see `benchmarks.measure.Task`.
+      kind: what a candidate does: see `benchmarks.measure.BenchmarkTask`.
       unit: what is counted.
       candidates: those that take part.
       by_cpu: whether speeds are compared by CPU time, and not by wall time.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks.measure import Task, measure
+from benchmarks.measure import BenchmarkTask, measure
 from benchmarks.model_sets import SETS, write_set
 from benchmarks.tables import TABLES
 from schemas.dataset import open_dataset
@@ -40,7 +40,7 @@ REAL_FILES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class CsvInput:
     """A CSV file of a `benchmarks.tables.Table`."""
 
     table: str
@@ -48,7 +48,7 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Photos:
+class PhotoInput:
     """Photos in two class folders: as they are, or `sides`, a height and a width, composed of smaller ones."""
 
     count: int
@@ -58,7 +58,7 @@ class Photos:
 
 
 @dataclasses.dataclass(frozen=True)
-class Written:
+class WrittenInput:
     """What a candidate writes of another input; `dataset`: a dataset of Millrace, whose train split is read."""
 
     source: str
@@ -68,26 +68,26 @@ class Written:
 
 ROWS_READ, PHOTOS_READ = 100_000, 600
 DISTINCT = 24  # photos of a contest are composed; the others are copies, each with its own comment
-INPUTS: dict[str, Rows | Photos | Written] = {
-    "covertype": Rows("covertype", 600_000),
-    "census": Rows("census", 651_220),
-    "mnist": Rows("mnist", 60_000),
-    **{f"covertype_{rows}": Rows("covertype", rows) for rows in (10_000, 100_000, 1_000_000, 6_000_000)},
-    "photos_small": Photos(4800),
-    "photos_2mp": Photos(1200, sides=(1200, 1700)),
-    "photos_12mp": Photos(400, sides=(3000, 4000)),
-    "rows.csv": Rows("covertype", ROWS_READ),
-    "rows": Written("rows.csv", "millrace_jobs:write_csv", dataset=True),
-    "original_photos": Photos(PHOTOS_READ, split=ALL_TRAIN),
-    "original_photos_raw": Photos(PHOTOS_READ, split=ALL_TRAIN, store="raw"),
-    "stored_photos": Written("original_photos", "millrace_jobs:write_photos", dataset=True),
-    "stored_photos_raw": Written("original_photos_raw", "millrace_jobs:write_photos", dataset=True),
-    "stored_photos_tfds": Written("original_photos", "tfds_photos:write"),
+INPUTS: dict[str, CsvInput | PhotoInput | WrittenInput] = {
+    "covertype": CsvInput("covertype", 600_000),
+    "census": CsvInput("census", 651_220),
+    "mnist": CsvInput("mnist", 60_000),
+    **{f"covertype_{rows}": CsvInput("covertype", rows) for rows in (10_000, 100_000, 1_000_000, 6_000_000)},
+    "photos_small": PhotoInput(4800),
+    "photos_2mp": PhotoInput(1200, sides=(1200, 1700)),
+    "photos_12mp": PhotoInput(400, sides=(3000, 4000)),
+    "rows.csv": CsvInput("covertype", ROWS_READ),
+    "rows": WrittenInput("rows.csv", "millrace_jobs:write_csv", dataset=True),
+    "original_photos": PhotoInput(PHOTOS_READ, split=ALL_TRAIN),
+    "original_photos_raw": PhotoInput(PHOTOS_READ, split=ALL_TRAIN, store="raw"),
+    "stored_photos": WrittenInput("original_photos", "millrace_jobs:write_photos", dataset=True),
+    "stored_photos_raw": WrittenInput("original_photos_raw", "millrace_jobs:write_photos", dataset=True),
+    "stored_photos_tfds": WrittenInput("original_photos", "tfds_photos:write"),
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
+class MadeInput:
     """An input that is made: its path, and the number of rows or photos of a pass over it, in total and by class.
 
     Attributes:
@@ -101,7 +101,7 @@ class Source:
     classes: dict[int, int]
 
 
-class Sources:
+class MadeInputs:
     """Makes the inputs of contests, each when it is first needed, in a folder.
 
     Args:
@@ -111,29 +111,29 @@ class Sources:
 
     def __init__(self, folder: Path, *, small: bool) -> None:
         self.folder, self.small = folder, small
-        self._made: dict[str, Source] = {}
+        self._made: dict[str, MadeInput] = {}
 
-    def __getitem__(self, name: str) -> Source:
+    def __getitem__(self, name: str) -> MadeInput:
         if name not in self._made:
             self._made[name] = self._make(name)
         return self._made[name]
 
-    def _make(self, name: str) -> Source:
+    def _make(self, name: str) -> MadeInput:
         if name in SETS:
             rows = write_set(name, self.folder / f"set_{name}", limit=1000 if self.small else None)
-            return Source(path=str(self.folder / f"set_{name}"), table="", rows=rows, classes={})
+            return MadeInput(path=str(self.folder / f"set_{name}"), table="", rows=rows, classes={})
         match INPUTS[name]:
-            case Rows(table, count):
+            case CsvInput(table, count):
                 return self._csv(self.folder / name, table, self._size(count, least=1000))
-            case Photos(count) as photos:
+            case PhotoInput(count) as photos:
                 return self._photos(self.folder / name / "train", photos, self._size(count, least=24))
-            case Written(source, function, dataset):
+            case WrittenInput(source, function, dataset):
                 return self._written(self.folder / name, self[source], function, dataset=dataset)
 
     def _size(self, count: int, *, least: int) -> int:
         return min(count, max(count // 100, least)) if self.small else count
 
-    def _csv(self, folder: Path, table: str, rows: int) -> Source:
+    def _csv(self, folder: Path, table: str, rows: int) -> MadeInput:
         """Writes a CSV file of `rows` rows, with its schema next to it."""
         path = folder / "rows.csv"
         folder.mkdir(exist_ok=True)
@@ -151,9 +151,9 @@ class Sources:
         path.with_suffix(".yaml").write_text(schema, encoding="utf-8")
         labels = TABLES[table].labels
         numbers = {labels.index(text.decode()): count for text, count in classes.items()}
-        return Source(path=str(path), table=table, rows=rows, classes=numbers)
+        return MadeInput(path=str(path), table=table, rows=rows, classes=numbers)
 
-    def _photos(self, folder: Path, photos: Photos, count: int) -> Source:
+    def _photos(self, folder: Path, photos: PhotoInput, count: int) -> MadeInput:
         """Writes photos in class folders; if there are too few, copies: the job reads a linked file once."""
         originals = self._originals()
         if photos.sides is not None:
@@ -164,7 +164,7 @@ class Sources:
                 shutil.copyfile(path, folder / path.parent.name / f"{i}-{path.name}")
         classes = {i: len(list(label.iterdir())) for i, label in enumerate(sorted(folder.iterdir()))}
         Path(f"{folder}.yaml").write_text(IMAGES % (photos.store, photos.split), encoding="utf-8")
-        return Source(path=str(folder), table="", rows=count, classes=classes)
+        return MadeInput(path=str(folder), table="", rows=count, classes=classes)
 
     def _originals(self) -> list[Path]:
         """The available photos, taking classes in turn."""
@@ -174,12 +174,12 @@ class Sources:
         by_class = [sorted(label.glob("*")) for label in sorted(folder.iterdir())]
         return [path.resolve() for paths in zip(*by_class, strict=False) for path in paths]
 
-    def _written(self, folder: Path, source: Source, function: str, *, dataset: bool) -> Source:
+    def _written(self, folder: Path, source: MadeInput, function: str, *, dataset: bool) -> MadeInput:
         folder.mkdir(exist_ok=True)
-        work = Task(kind="write", function=function, source=source.path, table=source.table, rows=source.rows)
+        work = BenchmarkTask(kind="write", function=function, source=source.path, table=source.table, rows=source.rows)
         measure(dataclasses.replace(work, output=str(folder)))
         if dataset:
-            return Source(
+            return MadeInput(
                 path=str(folder), table=source.table, rows=open_dataset(str(folder)).rows("train"), classes={}
             )
         return dataclasses.replace(source, path=str(folder))

@@ -31,7 +31,7 @@ Kind = Literal["write", "read", "train"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
+class BenchmarkTask:
     """One piece of work.
 
     Attributes:
@@ -105,7 +105,7 @@ class WorkFailed(Exception):
     """The measured process failed; the message ends with the end of its standard error."""
 
 
-def measure(task: Task) -> Figures:
+def measure(task: BenchmarkTask) -> Figures:
     """Performs a task in its own process, which is killed after `LIMIT` seconds.
 
     Raises:
@@ -138,7 +138,7 @@ def conditions(*, real_data: bool) -> dict[str, str]:
     }
 
 
-def perform(function: Callable[..., Any], task: Task) -> dict[str, Any]:
+def perform(function: Callable[..., Any], task: BenchmarkTask) -> dict[str, Any]:
     """Performs a task. Returns its figures but for the peak of memory."""
     began, cpu = time.perf_counter(), cpu_seconds()
     outcome = function(task, **task.options)
@@ -179,7 +179,7 @@ def peak_bytes() -> int | None:
 
 
 if __name__ == "__main__":
-    performed = Task(**json.loads(sys.argv[1]))
+    performed = BenchmarkTask(**json.loads(sys.argv[1]))
     module, _, name = performed.function.partition(":")
     candidate = getattr(importlib.import_module(f"benchmarks.candidates.{module}"), name)
     print(json.dumps({**perform(candidate, performed), "peak_bytes": peak_bytes()}), flush=True)

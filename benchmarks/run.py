@@ -22,14 +22,14 @@ from pathlib import Path
 
 from benchmarks import report
 from benchmarks.contests import CONTESTS, Candidate, Contest
-from benchmarks.inputs import REAL_DATA, Source, Sources
-from benchmarks.measure import Figures, Task, WorkFailed, conditions, measure
+from benchmarks.inputs import REAL_DATA, MadeInput, MadeInputs
+from benchmarks.measure import BenchmarkTask, Figures, WorkFailed, conditions, measure
 
 SECONDS = 3.0  # that a reader is timed
 BATCHES = {"rows": (512, 50_000), "photos": (64, 1000)}  # a reader's batch size and shuffle buffer
 
 
-def compare(figures: Figures, source: Source) -> None:
+def compare(figures: Figures, source: MadeInput) -> None:
     """Compares the records that were read in one pass with the source.
 
     Raises:
@@ -42,7 +42,7 @@ def compare(figures: Figures, source: Source) -> None:
         raise WorkFailed(f"classes {classes}, and the source has {source.classes}")
 
 
-def run_candidate(contest: Contest, candidate: Candidate, sources: Sources, *, seed: int, check: bool) -> Figures:
+def run_candidate(contest: Contest, candidate: Candidate, sources: MadeInputs, *, seed: int, check: bool) -> Figures:
     """Measures a candidate once; if `check`, also checks what it writes or reads.
 
     Raises:
@@ -50,7 +50,7 @@ def run_candidate(contest: Contest, candidate: Candidate, sources: Sources, *, s
     """
     source = sources[candidate.source]
     batch_size, shuffle_buffer = BATCHES[contest.unit]
-    task = Task(
+    task = BenchmarkTask(
         kind=contest.kind,
         function=candidate.function,
         options=candidate.options,
@@ -79,7 +79,7 @@ def run_candidate(contest: Contest, candidate: Candidate, sources: Sources, *, s
     return figures
 
 
-def run_rounds(contest: Contest, sources: Sources, rounds: int) -> tuple[dict[str, list[Figures]], dict[str, str]]:
+def run_rounds(contest: Contest, sources: MadeInputs, rounds: int) -> tuple[dict[str, list[Figures]], dict[str, str]]:
     """Measures all candidates in each round, which begins with the next of them.
 
     Returns:
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"}
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        sources = Sources(Path(folder), small=options.small)
+        sources = MadeInputs(Path(folder), small=options.small)
         for contest in CONTESTS:
             if not {contest.name, contest.group} & {*options.only}:
                 continue

@@ -204,7 +204,7 @@ class CountersDisplay(Display):
             self.update(self._clock.line(shown(), time.monotonic()))
 
 
-class Notes(list[str]):
+class JobNotes(list[str]):
     """What a job says while it runs: printed at once, and kept for its end."""
 
     def __call__(self, lines: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ class KnownIds:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class PipelinePlan:
     """All that the pipeline's construction needs beside the input."""
 
     run_dir: str  # the transform graph is written here
@@ -57,7 +57,7 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Steps:
+class SourceOutputs:
     """The PCollections that a kind of raw data ends in."""
 
     encoded: beam.PCollection  # of Encoded
@@ -101,7 +101,7 @@ class Staged(Rereadable, Protocol):
         """How much there is to read, in the units that progress is counted in: bytes or images."""
 
 
-class Source(Described, Staged, Protocol):
+class JobSource(Described, Staged, Protocol):
     """The raw data of one job, listed or opened, and checked against the schema."""
 
     @property
@@ -124,7 +124,7 @@ class Source(Described, Staged, Protocol):
         `transform_from`: the run folder whose transform is applied, and whose ingest graph; None: measure one.
         """
 
-    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
+    def steps(self, pipeline: beam.Pipeline, plan: PipelinePlan) -> SourceOutputs:
         """Applies the steps from raw data to encoded records."""
 
     def incompatibility(self, other: OpenDataset) -> str | None:
@@ -148,7 +148,7 @@ class Chosen:
 
 
 @dataclasses.dataclass(frozen=True)
-class RawFiles:
+class JobInput:
     """The input of a job.
 
     Attributes:

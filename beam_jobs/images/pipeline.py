@@ -33,7 +33,7 @@ from beam_jobs.core.accounting import (
 )
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, ParityFiles, write_staged
-from beam_jobs.core.source import Chosen, Plan, Steps
+from beam_jobs.core.source import Chosen, PipelinePlan, SourceOutputs
 from beam_jobs.images import facts
 from beam_jobs.images.facts import described_images, with_facts
 from beam_jobs.images.reader import RECORDS, ImageBatch, ImageReader
@@ -101,14 +101,14 @@ def stage_images(folder: str, bundles: Iterable[ImageBundle]) -> StagedImages:
 
 def image_steps(
     pipeline: beam.Pipeline,
-    plan: Plan,
+    plan: PipelinePlan,
     *,
     schema: ImageSchema,
     images: StagedImages,
     rejects: Iterable[Sequence[Reject]],
     classes: tuple[str, ...],
     corrected: Sequence[Chosen] = (),
-) -> Steps:
+) -> SourceOutputs:
     """Applies the steps from a listing to encoded records: one image, one record.
 
     `rejects` are those of the listing itself. `corrected` are the rejects that the
@@ -134,7 +134,7 @@ def image_steps(
             measured = (rows[MOMENTS], facts.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
     written = write_transform(measured, plan)
     listed_counts, listed_files = listing_rejects(pipeline, plan, rejects)
-    return Steps(
+    return SourceOutputs(
         encoded=encoded.examples,
         counts=(rows[COUNTS], encoded[COUNTS], listed_counts),
         reject_files=(rows[REJECTS], listed_files) | "RejectFiles" >> beam.Flatten(),
@@ -145,7 +145,7 @@ def image_steps(
 
 
 def listing_rejects(
-    pipeline: beam.Pipeline, plan: Plan, rejects: Iterable[Sequence[Reject]]
+    pipeline: beam.Pipeline, plan: PipelinePlan, rejects: Iterable[Sequence[Reject]]
 ) -> tuple[beam.PCollection, beam.PCollection]:
     """The rejects of the listing itself: their counts, and the files that they are written to."""
     counts: collections.Counter[CountKey] = collections.Counter()
@@ -176,7 +176,7 @@ class IngestImages(beam.DoFn):
         schema: ImageSchema,
         *,
         classes: tuple[str, ...],
-        plan: Plan,
+        plan: PipelinePlan,
         records: int,
         corrected: Sequence[Chosen],
     ) -> None:

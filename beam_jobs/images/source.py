@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
-from beam_jobs.core.source import Chosen, RawFiles
+from beam_jobs.core.source import Chosen, JobInput
 from schemas import storage
 from schemas.dataset import OpenDataset, layout
 from schemas.errors import UsageError
@@ -38,7 +38,7 @@ from schemas.storage import folders
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.source import Plan, Steps
+    from beam_jobs.core.source import PipelinePlan, SourceOutputs
 
 
 STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # per pixel of a canonical image; for JPEG a high estimate
@@ -137,7 +137,7 @@ def list_again(records: Sequence[Chosen], source: str, *, root: str | None) -> t
 
 @dataclasses.dataclass(frozen=True)
 class ImageSource:
-    """See `beam_jobs.core.source.Source`. A record is an image.
+    """See `beam_jobs.core.source.JobSource`. A record is an image.
 
     `corrected` are the rejects of a dataset that are listed again, in the order of the listing.
     """
@@ -161,7 +161,7 @@ class ImageSource:
         """By the schema."""
         return {name: getattr(self.schema.split, name) for name in self.schema.split_names}
 
-    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
+    def steps(self, pipeline: beam.Pipeline, plan: PipelinePlan) -> SourceOutputs:
         """Applies the steps from the listing to encoded records."""
         from beam_jobs.images.pipeline import image_steps, stage_images
 
@@ -230,7 +230,7 @@ class ImageSource:
         return f"has the classes {theirs}, and not {ours} (`label: {{values: [{theirs}]}}` in the schema names them)"
 
 
-def _only_path(raw: RawFiles) -> str:
+def _only_path(raw: JobInput) -> str:
     """The one CSV file that lists the images.
 
     Raises:
@@ -262,7 +262,7 @@ def _canonical(images: ImageOptions) -> ImageOptions:
     return images.model_copy(update={"listing": "folders", "root": None, "max_pixels": MAX_PIXELS})
 
 
-def open_images(schema: ImageSchema, raw: RawFiles) -> ImageSource:
+def open_images(schema: ImageSchema, raw: JobInput) -> ImageSource:
     """Lists the images, by folders or by a CSV file, as the schema says.
 
     Raises:

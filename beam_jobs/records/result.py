@@ -25,7 +25,7 @@ from beam_jobs.core.accounting import (
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.parity import ParityFiles
-from beam_jobs.core.source import Plan, Steps
+from beam_jobs.core.source import PipelinePlan, SourceOutputs
 from beam_jobs.records.accounts import OBSERVED, CountFile, Unfit, WriteCounts, accounts
 from beam_jobs.records.fragments import WrittenShard
 from beam_jobs.records.shards import ShuffleIntoShards
@@ -188,7 +188,7 @@ def read_result(path: str) -> Result:
     )
 
 
-def finish(pipeline: beam.Pipeline, plan: Plan, steps: Steps) -> beam.PCollection:
+def finish(pipeline: beam.Pipeline, plan: PipelinePlan, steps: SourceOutputs) -> beam.PCollection:
     """Shuffles the records into shards, and writes the result file in the staging folder. Returns its path."""
     return write_at_end(
         pipeline,

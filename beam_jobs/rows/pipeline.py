@@ -12,7 +12,7 @@ from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
 from beam_jobs.core import progress
 from beam_jobs.core.accounting import COUNTS, PARITY, PASSTHROUGH, REJECTS
-from beam_jobs.core.source import Plan, Steps
+from beam_jobs.core.source import PipelinePlan, SourceOutputs
 from beam_jobs.profiles import LEAKAGE, STATISTICS, merged
 from beam_jobs.records.encode import Encoded, EncodeExamples
 from beam_jobs.rows.children import SharedWork
@@ -32,12 +32,12 @@ from schemas.spec.table import Schema, graph_columns, hints_of
 
 def row_steps(
     pipeline: beam.Pipeline,
-    plan: Plan,
+    plan: PipelinePlan,
     *,
     schema: Schema,
     ranges: Ranges,
     work: SharedWork,
-) -> Steps:
+) -> SourceOutputs:
     """Applies the steps from ranges to encoded records.
 
     Args:
@@ -83,7 +83,7 @@ def row_steps(
         watched = {tag: profiles[tag] for tag in collected if collected[tag]}
     else:
         watched = merged(plan, encoded[STATISTICS], encoded[LEAKAGE])
-    return Steps(
+    return SourceOutputs(
         encoded=encoded.examples,
         counts=(*counts, file_counts, rows[COUNTS], encoded[COUNTS]),
         reject_files=rows[REJECTS],
@@ -100,7 +100,7 @@ def read_transform(pipeline: beam.Pipeline, folder: str) -> Any:
 def _transform_rows(
     groups: beam.PCollection,
     transform_fn: Any,
-    plan: Plan,
+    plan: PipelinePlan,
     schema: Schema,
     *,
     digests: bool,
@@ -153,7 +153,7 @@ def _transform_rows(
     return rows, encoded
 
 
-def row_outputs(schema: Schema, plan: Plan) -> Outputs:
+def row_outputs(schema: Schema, plan: PipelinePlan) -> Outputs:
     """How messages name the transform's outputs."""
     items = (*schema.features, schema.label) if plan.derived else (schema.label,)
     columns = {item.name: tuple(file_name(ref, schema) or str(ref) for ref in item.refs) for item in items}

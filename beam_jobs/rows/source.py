@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs, stage_listing
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.source import Chosen, RawFiles
+from beam_jobs.core.source import Chosen, JobInput
 from beam_jobs.rows.children import Children, SharedWork, workers_by_default
 from beam_jobs.rows.groups import CorrectedRecords, Group, grouped, units_of
 from schemas import storage
@@ -29,7 +29,7 @@ from schemas.spec.table import SPLITS, FileSplit, Schema
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.core.source import Plan, Steps
+    from beam_jobs.core.source import PipelinePlan, SourceOutputs
 
 
 GROWTH = {False: 1.5, True: 6.0}  # estimated output bytes per input byte, to size shards: plain and gzip'd files
@@ -40,7 +40,7 @@ SAMPLED_HERE = 1000  # files of this machine, where that takes a second
 
 @dataclasses.dataclass(frozen=True)
 class RowSource:
-    """Implements `beam_jobs.core.source.Source`.
+    """Implements `beam_jobs.core.source.JobSource`.
 
     Attributes:
         listing: all files.
@@ -135,7 +135,7 @@ class RowSource:
         text = text_format.MessageToString(metadata.schema)
         storage.write_bytes(layout.join(run_dir, layout.SCHEMA_PBTXT), text.encode())
 
-    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
+    def steps(self, pipeline: beam.Pipeline, plan: PipelinePlan) -> SourceOutputs:
         from beam_jobs.rows.pipeline import row_steps
         from beam_jobs.rows.ranges import FileRanges
 
@@ -170,7 +170,7 @@ class RowSource:
         return f"was written with other features or another label ({described})"
 
 
-def open_rows(schema: Schema, raw: RawFiles) -> RowSource:
+def open_rows(schema: Schema, raw: JobInput) -> RowSource:
     """Opens a sample of the files, which reads their beginnings.
 
     Raises:
@@ -215,7 +215,7 @@ class CorrectedRows(RowSource):
         files = (InputFile(file.key, file.path, 0, "") for file in self.listing)
         return stage_inputs(folder, files, count=len(self.listing))
 
-    def steps(self, pipeline: beam.Pipeline, plan: Plan) -> Steps:
+    def steps(self, pipeline: beam.Pipeline, plan: PipelinePlan) -> SourceOutputs:
         from beam_jobs.rows.pipeline import row_steps
         from beam_jobs.rows.ranges import GivenRanges
 

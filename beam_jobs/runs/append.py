@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from beam_jobs.core.options import AppendOptions, JobOptions
-from beam_jobs.core.source import RawFiles, Source, list_input
+from beam_jobs.core.source import JobInput, JobSource, list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.images.source import ImageSource
 from beam_jobs.records.existing import open_base, statistics_of
@@ -57,7 +57,7 @@ class Prepared:
 
     base: OpenDataset
     job: JobOptions
-    source: Source | None
+    source: JobSource | None
     skipped: tuple[tuple[str, str], ...] = ()
     choice: Choice = dataclasses.field(default_factory=Choice)
 
@@ -107,7 +107,7 @@ def prepare(options: AppendOptions, base: OpenDataset, report: Report) -> Prepar
     check_cluster(job, {"--input": options.input, "--append_to": (options.append_to,)})
     listing, duplicates = list_input(options.input, report)
     text = storage.read_bytes(layout.join(base.run_dir, layout.SCHEMA_YAML))
-    raw = RawFiles(job, text, listing, duplicates, report, classes=base.manifest.classes)
+    raw = JobInput(job, text, listing, duplicates, report, classes=base.manifest.classes)
     if isinstance(base.declared, ImageSchema):
         folders = open_source(base.declared, raw)
         assert isinstance(folders, ImageSource)  # noqa: S101 - the source of these schemas
@@ -120,7 +120,7 @@ def prepare(options: AppendOptions, base: OpenDataset, report: Report) -> Prepar
     return Prepared(base, job, source, files.skipped)
 
 
-def _addition(prepared: Prepared, source: Source, children: Children | None, *, allow_drift: bool) -> WriteDataset:
+def _addition(prepared: Prepared, source: JobSource, children: Children | None, *, allow_drift: bool) -> WriteDataset:
     """The work that writes the new records beside the old ones."""
     base, job = prepared.base, prepared.job
     if job.num_shards is None and source.estimated_bytes < job.shard_size_mb * 2**20:

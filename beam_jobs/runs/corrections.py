@@ -7,7 +7,7 @@ import binascii
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from beam_jobs.core.source import Chosen, Source
+from beam_jobs.core.source import Chosen, JobSource
 from beam_jobs.images.source import correct_images
 from beam_jobs.records.existing import Key, rejects_of
 from beam_jobs.rows.source import correct_rows, known_inputs
@@ -65,7 +65,7 @@ class Choice:
         return tuple(record.was for record in self.records)
 
 
-def choose_corrected(base: OpenDataset, patterns: Sequence[str]) -> tuple[Choice, Source | None]:
+def choose_corrected(base: OpenDataset, patterns: Sequence[str]) -> tuple[Choice, JobSource | None]:
     """What of files of corrected rejects is tried again, also as the raw data of a run; None if nothing is.
 
     Raises:

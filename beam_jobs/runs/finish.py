@@ -19,7 +19,7 @@ from beam_jobs.core import progress
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.options import JobOptions, RunnerOptions
 from beam_jobs.core.progress import CountersDisplay
-from beam_jobs.core.source import RawFiles, Source, list_input
+from beam_jobs.core.source import JobInput, JobSource, list_input
 from beam_jobs.engines import jobs
 from beam_jobs.engines.checks import can_leave, read_flags
 from beam_jobs.runs.run import Committing, Kind, M, NewRun, Work, built, committed_run, keep_failed, names, open_source
@@ -67,7 +67,7 @@ class RecordedInput:
                         storage.check_version(file.path, then.version, file.version)
         return again.raw_bytes(rejects)
 
-    def _open(self, paths: set[str]) -> Source:
+    def _open(self, paths: set[str]) -> JobSource:
         """The source once more: of rows only the files that are needed, of images the whole listing."""
 
         def report(_: Sequence[str]) -> None:
@@ -78,7 +78,7 @@ class RecordedInput:
             listing = storage.Listing((path, storage.stat(path)) for path in sorted(paths))
         else:
             listing, duplicates = list_input(self.options.input)
-        return open_source(self.schema, RawFiles(self.options, self.schema_text, listing, duplicates, report))
+        return open_source(self.schema, JobInput(self.options, self.schema_text, listing, duplicates, report))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.source import RawFiles, Source, list_input
+from beam_jobs.core.source import JobInput, JobSource, list_input
 from beam_jobs.engines.checks import check_can_leave, check_cluster, read_or_written
 from beam_jobs.runs import finish
 from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, check_output, load_libraries, new_run, open_source
@@ -22,7 +22,7 @@ from schemas.spec import shipped
 from schemas.spec.loader import AnySchema, load_schema
 
 
-def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Source:
+def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes) -> JobSource:
     """Reads the schema and lists or opens the input. Imports nothing heavy.
 
     Raises:
@@ -30,7 +30,7 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
     """
     options, schema = check_options(options, report)
     listing, duplicates = list_input(options.input, report)
-    return open_source(schema, RawFiles(options, storage.read_bytes(options.schema), listing, duplicates, report))
+    return open_source(schema, JobInput(options, storage.read_bytes(options.schema), listing, duplicates, report))
 
 
 def check_options(
@@ -143,7 +143,7 @@ def _prepared(
             yield WriteDataset(options, source, transform, function, children=children), run
 
 
-def open_transform(options: JobOptions, source: Source) -> OtherTransform | None:
+def open_transform(options: JobOptions, source: JobSource) -> OtherTransform | None:
     """The transform that --transform_from names, if it is given.
 
     Raises:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from beam_jobs.core import progress
 from beam_jobs.core.options import JobOptions, RunnerOptions
 from beam_jobs.core.progress import CountersDisplay
-from beam_jobs.core.source import Described, RawFiles, Rereadable, Source, Staged
+from beam_jobs.core.source import Described, JobInput, JobSource, Rereadable, Staged
 from beam_jobs.engines.jobs import has_ended
 from beam_jobs.images.source import open_images
 from beam_jobs.rows.source import open_rows
@@ -447,12 +447,12 @@ def temporary_folder(staging: str, *, here: bool) -> contextlib.AbstractContextM
     return contextlib.nullcontext(folder)
 
 
-SOURCES: Mapping[type[AnySchema], Callable[[Any, RawFiles], Source]] = {
+SOURCES: Mapping[type[AnySchema], Callable[[Any, JobInput], JobSource]] = {
     Schema: open_rows,
     ImageSchema: open_images,
 }
 
 
-def open_source(schema: AnySchema, raw: RawFiles) -> Source:
+def open_source(schema: AnySchema, raw: JobInput) -> JobSource:
     """The source that a job reads. Raises UsageError if the input does not match the schema."""
     return SOURCES[type(schema)](schema, raw)

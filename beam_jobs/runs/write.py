@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from beam_jobs.core import parity
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.source import Source
+from beam_jobs.core.source import JobSource
 from beam_jobs.rows.children import Children
 from beam_jobs.rows.source import RowSource
 from beam_jobs.runs.run import DATASET, Kind, NewRun, Records, temporary_folder
@@ -50,7 +50,7 @@ class WriteDataset(CommitDataset):
       children: processes that decode the records, and end with the work.
     """
 
-    source: Source
+    source: JobSource
     function: PreprocessingFn | None = None
     _: dataclasses.KW_ONLY
     children: Children | None = None
@@ -70,7 +70,7 @@ class WriteDataset(CommitDataset):
 
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
         """Builds the pipeline. Writes the description of the raw data to the run's folder."""
-        from beam_jobs.core.source import Plan
+        from beam_jobs.core.source import PipelinePlan
         from beam_jobs.records import result
         from beam_jobs.records.existing import copy_files
 
@@ -80,7 +80,7 @@ class WriteDataset(CommitDataset):
         options, source = self.options, self.source
         transform_from = self.transform.run_dir if self.transform else None
         source.write_description(run.folder, transform_from=transform_from)
-        plan = Plan(
+        plan = PipelinePlan(
             run_dir=run.folder,
             temp_dir=temp_dir,
             inputs=inputs,
@@ -109,7 +109,7 @@ class WriteDataset(CommitDataset):
 
 
 @contextlib.contextmanager
-def started_children(options: JobOptions, source: Source, run: NewRun) -> Iterator[Children | None]:
+def started_children(options: JobOptions, source: JobSource, run: NewRun) -> Iterator[Children | None]:
     """Starts processes that decode a local job's rows, also while the libraries are imported, and ends them.
 
     Says so if the processes that were asked for cannot be used.
@@ -138,7 +138,7 @@ def _tell(options: JobOptions, children: int) -> None:
         storage.print_notes([note])
 
 
-def plan_shards(options: JobOptions, source: Source, staging: str, temp_dir: str) -> ShardOptions:
+def plan_shards(options: JobOptions, source: JobSource, staging: str, temp_dir: str) -> ShardOptions:
     """How rows are distributed over shards, given what is known before the data is read."""
     from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle, shards_of
 

@@ -11,12 +11,12 @@ import apache_beam as beam
 import tensorflow_transform.beam as tft_beam
 from tensorflow_transform.impl_helper import METADATA_DIR_NAME
 
-from beam_jobs.core.source import Plan
+from beam_jobs.core.source import PipelinePlan
 from schemas.dataset import layout
 from schemas.storage import folders
 
 
-def write_transform(transform_fn: Any, plan: Plan) -> dict[str, beam.PCollection]:
+def write_transform(transform_fn: Any, plan: PipelinePlan) -> dict[str, beam.PCollection]:
     """Writes the transform to the run's folder: when the pipeline runs, or now, if it is that of another dataset.
 
     Returns:

@@ -14,7 +14,7 @@ import pyarrow.csv
 import tensorflow as tf
 from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 from benchmarks.tables import TABLES, Table
 
 
@@ -42,7 +42,7 @@ def columns(batch: pa.RecordBatch, table: Table) -> dict[str, pa.Array]:
     return out
 
 
-def write(task: Task) -> None:
+def write(task: BenchmarkTask) -> None:
     """Reads the CSV file block by block and writes it."""
     table = TABLES[task.table]
     types = {name: pa.string() for name in table.columns}

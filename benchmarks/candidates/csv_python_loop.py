@@ -10,7 +10,7 @@ import os
 
 import tensorflow as tf
 
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 from benchmarks.tables import TABLES
 
 
@@ -31,7 +31,7 @@ def example(feature: dict[str, tf.train.Feature]) -> bytes:
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
-def write(task: Task) -> None:
+def write(task: BenchmarkTask) -> None:
     """Reads the CSV file row by row and writes its numbers and words as they are."""
     table = TABLES[task.table]
     path = os.path.join(task.output, "train.tfrecord")

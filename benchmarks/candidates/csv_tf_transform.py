@@ -18,7 +18,7 @@ import tensorflow_transform.beam as tft_beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from tfx_bsl.public import tfxio
 
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 from benchmarks.tables import TABLES, NumericVector, Table
 
 
@@ -73,7 +73,7 @@ def preprocessing(table: Table) -> Any:
 _SCALES = ("z_score", "log", "scale")
 
 
-def write(task: Task) -> None:
+def write(task: BenchmarkTask) -> None:
     """Reads the CSV file and writes its rows as transformed records, and the transform next to them."""
     table = TABLES[task.table]
     schema = tft.DatasetMetadata.from_feature_spec(feature_spec(table)).schema

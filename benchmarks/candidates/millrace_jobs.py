@@ -8,18 +8,18 @@ from typing import Any
 from beam_jobs.core.options import JobOptions
 from beam_jobs.runs.job import run_job
 from beam_jobs.runs.run import load_libraries
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 
 load_libraries()
 
 
-def write_csv(task: Task, **options: Any) -> None:
+def write_csv(task: BenchmarkTask, **options: Any) -> None:
     """Runs the job on a CSV file, with the schema file next to it and further `JobOptions`."""
     schema = str(Path(task.source).with_suffix(".yaml"))
     run_job(JobOptions(schema=schema, input=(task.source,), output=task.output, quiet=True, **options))
 
 
-def write_photos(task: Task, downscale: int | None = None) -> None:
+def write_photos(task: BenchmarkTask, downscale: int | None = None) -> None:
     """Runs the job on a folder of class folders, with the schema file next to it.
 
     Args:

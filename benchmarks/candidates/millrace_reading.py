@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 from schemas.dataset import open_dataset
 from trainer.data.input_fn import input_fn, stored_records
 from trainer.data.input_options import IMAGE_CACHE_BYTES, InputOptions
 
 
-def _options(task: Task, *, in_memory: bool) -> InputOptions:
+def _options(task: BenchmarkTask, *, in_memory: bool) -> InputOptions:
     limit = InputOptions.cache_bytes if task.table else IMAGE_CACHE_BYTES
     return InputOptions(
         batch_size=task.batch_size,
@@ -27,14 +27,14 @@ def _options(task: Task, *, in_memory: bool) -> InputOptions:
     )
 
 
-def read(task: Task, *, in_memory: bool = False) -> Iterator[np.ndarray]:
+def read(task: BenchmarkTask, *, in_memory: bool = False) -> Iterator[np.ndarray]:
     """The input of a training: shuffled batches of parsed rows, or of decoded, cropped and mirrored photos."""
     options = _options(task, in_memory=in_memory)
     for _, labels in input_fn(open_dataset(task.source), "train", mode="train", options=options):
         yield labels.numpy()
 
 
-def read_raw(task: Task, *, in_memory: bool = False) -> Iterator[np.ndarray]:
+def read_raw(task: BenchmarkTask, *, in_memory: bool = False) -> Iterator[np.ndarray]:
     """Only the records, by the same blocks, windows and threads, in batches that are neither parsed nor decoded."""
     dataset = open_dataset(task.source)
     records = stored_records(dataset, "train", "train", _options(task, in_memory=in_memory))

@@ -6,12 +6,12 @@ import tempfile
 from typing import Any
 
 import millrace
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 
 SCORES = {"loss": "average_loss", "accuracy": "accuracy", "auc": "auc"}
 
 
-def train(task: Task, *, model: str | None = None) -> dict[str, float]:
+def train(task: BenchmarkTask, *, model: str | None = None) -> dict[str, float]:
     """Trains a model, by default the one that Millrace chooses. Returns its scores on the test split."""
     options: dict[str, Any] = {}
     if task.max_steps and model != "boosted_trees":  # trees are grown as a whole

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 
 SHORTER = 256
 
@@ -43,7 +43,7 @@ def files(source: str) -> tuple[list[Path], list[int]]:
     return paths, [names.index(path.parent.name) for path in paths]
 
 
-def write_nothing(task: Task) -> None:
+def write_nothing(task: BenchmarkTask) -> None:
     """The bare rate of decoding, resizing and encoding by Pillow: no records, and nothing is written."""
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         for _ in threads.map(jpeg, files(task.source)[0]):

@@ -15,12 +15,12 @@ import tensorflow as tf
 from benchmarks.candidates.photos_pillow import files, resized
 from benchmarks.candidates.photos_tf_data import CROP, augmented, augmented_array, labels_of, loaded
 from benchmarks.candidates.tf1 import feed, feed_queue, run_queues, shuffled, tf1
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 
 SHAPE = [CROP, CROP, 3]
 
 
-def queue_runners(task: Task, *, producers: int = 1) -> Iterator[np.ndarray]:
+def queue_runners(task: BenchmarkTask, *, producers: int = 1) -> Iterator[np.ndarray]:
     """`slice_input_producer`, decoding in the graph, `shuffle_batch` with several threads.
 
     Several producers, each with its share of the files and a thread of its own, are joined by `shuffle_batch_join`.
@@ -36,7 +36,7 @@ def queue_runners(task: Task, *, producers: int = 1) -> Iterator[np.ndarray]:
         yield from run_queues([batch_labels, images.op])
 
 
-def arrays(task: Task) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def arrays(task: BenchmarkTask) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Shuffled batches made by Pillow and numpy, on a thread for each core."""
     paths, labels = files(task.source)
     rng = np.random.default_rng()
@@ -49,17 +49,17 @@ def arrays(task: Task) -> Iterator[tuple[np.ndarray, np.ndarray]]:
                 yield np.stack([augmented_array(image, rng) for image in images]), np.take(labels, places)
 
 
-def feed_dict(task: Task) -> Iterator[np.ndarray]:
+def feed_dict(task: BenchmarkTask) -> Iterator[np.ndarray]:
     """Each numpy batch is fed to the step that uses it."""
     return feed(arrays(task), tf.uint8, SHAPE)
 
 
-def custom_runner(task: Task) -> Iterator[np.ndarray]:
+def custom_runner(task: BenchmarkTask) -> Iterator[np.ndarray]:
     """A background thread feeds numpy batches to a RandomShuffleQueue, from which steps take theirs."""
     return feed_queue(task, lambda: arrays(task), tf.uint8, SHAPE, capacity=2000, least=500)
 
 
-def from_generator(task: Task, *, of_paths: bool = False) -> Iterator[np.ndarray]:
+def from_generator(task: BenchmarkTask, *, of_paths: bool = False) -> Iterator[np.ndarray]:
     """`tf.data.Dataset.from_generator`, over Pillow's images, or over paths that TensorFlow decodes on every core."""
     paths, labels = files(task.source)
     rng = np.random.default_rng()

@@ -17,12 +17,12 @@ import tensorflow as tf
 
 from benchmarks.candidates.csv_python_loop import example, of_bytes, of_int
 from benchmarks.candidates.photos_pillow import SHORTER, files
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 
 CROP = 224
 
 
-def labels_of(images: tf.data.Dataset, task: Task) -> Iterator[np.ndarray]:
+def labels_of(images: tf.data.Dataset, task: BenchmarkTask) -> Iterator[np.ndarray]:
     """The labels of (image, label) in batches."""
     for _, labels in images.batch(task.batch_size).prefetch(tf.data.AUTOTUNE):
         yield labels.numpy()
@@ -63,14 +63,14 @@ def encoded(source: str, *, scaled: bool) -> tf.data.Dataset:
     return images.map(work, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def write(task: Task, *, scaled: bool = False) -> None:
+def write(task: BenchmarkTask, *, scaled: bool = False) -> None:
     """Writes the photos of a folder of class folders; `scaled`: JPEGs are decoded at a scale."""
     with tf.io.TFRecordWriter(os.path.join(task.output, "train.tfrecord")) as writer:
         for image, label in encoded(task.source, scaled=scaled).as_numpy_iterator():
             writer.write(example({"image/encoded": of_bytes(image), "label": of_int(label)}))
 
 
-def write_nothing(task: Task, *, scaled: bool = False) -> None:
+def write_nothing(task: BenchmarkTask, *, scaled: bool = False) -> None:
     """The bare rate of decoding, resizing and encoding: no records, and nothing is written."""
     for _ in encoded(task.source, scaled=scaled):
         pass
@@ -88,7 +88,7 @@ def augmented_array(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return crop[:, ::-1] if rng.random() < 0.5 else crop
 
 
-def read(task: Task, *, antialias: bool = True) -> Iterator[np.ndarray]:
+def read(task: BenchmarkTask, *, antialias: bool = True) -> Iterator[np.ndarray]:
     """Batches of the original files, decoded and resized in every epoch."""
     paths, labels = files(task.source)
     images = tf.data.Dataset.from_tensor_slices(([str(path) for path in paths], labels)).shuffle(len(paths))

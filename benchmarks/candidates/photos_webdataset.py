@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 import webdataset as wds
 
 from benchmarks.candidates.photos_pillow import files, jpeg
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 
 
-def write(task: Task, *, downscale: int = 1) -> None:
+def write(task: BenchmarkTask, *, downscale: int = 1) -> None:
     """Writes the photos of a folder of class folders, in random order.
 
     Args:

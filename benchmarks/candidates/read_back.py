@@ -12,12 +12,12 @@ import tensorflow as tf
 from PIL import Image
 
 from benchmarks.candidates.photos_pillow import SHORTER
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 from benchmarks.tables import TABLES
 from schemas.dataset import layout, open_dataset
 
 
-def read(task: Task) -> Iterator[np.ndarray]:
+def read(task: BenchmarkTask) -> Iterator[np.ndarray]:
     """The labels of all records in the folder `task.source`, whichever writer wrote them.
 
     Raises:

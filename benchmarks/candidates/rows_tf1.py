@@ -11,22 +11,22 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from benchmarks.candidates.tf1 import feed, feed_queue, run_queues, shuffled, tf1
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 from benchmarks.tables import TABLES
 from schemas.dataset import open_dataset
 
 PIECE = 4096  # rows that are enqueued at once
 
 
-def _labels(values: Any, task: Task) -> np.ndarray:
+def _labels(values: Any, task: BenchmarkTask) -> np.ndarray:
     return np.searchsorted(np.array(TABLES[task.table].labels, np.int64), values)
 
 
-def _shape(task: Task) -> list[int]:
+def _shape(task: BenchmarkTask) -> list[int]:
     return [len(TABLES[task.table].columns) - 1]
 
 
-def _shuffled_arrays(task: Task, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _shuffled_arrays(task: BenchmarkTask, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The CSV file in memory, in a new order for each epoch, in pieces."""
     values = pd.read_csv(task.source, header=None, dtype=np.float32).to_numpy()
     features, labels = values[:, :-1], _labels(values[:, -1], task)
@@ -38,12 +38,12 @@ def _shuffled_arrays(task: Task, size: int) -> Iterator[tuple[np.ndarray, np.nda
             yield features[places], labels[places]
 
 
-def feed_dict(task: Task) -> Iterator[np.ndarray]:
+def feed_dict(task: BenchmarkTask) -> Iterator[np.ndarray]:
     """`next_batch` of arrays in memory, fed to the step that uses it."""
     return feed(_shuffled_arrays(task, task.batch_size), tf.float32, _shape(task))
 
 
-def custom_runner(task: Task, *, in_memory: bool = False) -> Iterator[np.ndarray]:
+def custom_runner(task: BenchmarkTask, *, in_memory: bool = False) -> Iterator[np.ndarray]:
     """A background thread enqueues pieces of the file into a RandomShuffleQueue, from which steps take batches.
 
     It reads the file in every epoch; `in_memory`: arrays in a new order for each epoch, so that a small queue does.
@@ -60,7 +60,7 @@ def custom_runner(task: Task, *, in_memory: bool = False) -> Iterator[np.ndarray
     return feed_queue(task, lambda: arrays, tf.float32, _shape(task), capacity=capacity, least=capacity // 2)
 
 
-def queue_runners(task: Task, *, readers: int = 1) -> Iterator[np.ndarray]:
+def queue_runners(task: BenchmarkTask, *, readers: int = 1) -> Iterator[np.ndarray]:
     """`string_input_producer`, `TFRecordReader`, `parse_single_example`, `shuffle_batch` with several threads.
 
     Several readers, which take shards from one queue with a thread each, are joined by `shuffle_batch_join`.

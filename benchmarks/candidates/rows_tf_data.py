@@ -13,20 +13,20 @@ import pandas as pd
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 from benchmarks.tables import TABLES
 from schemas.dataset import open_dataset
 
 
-def _shuffled(rows: tf.data.Dataset, task: Task) -> tf.data.Dataset:
+def _shuffled(rows: tf.data.Dataset, task: BenchmarkTask) -> tf.data.Dataset:
     return rows.shuffle(task.shuffle_buffer).repeat(task.epochs or None)
 
 
-def _batches(rows: tf.data.Dataset, task: Task) -> tf.data.Dataset:
+def _batches(rows: tf.data.Dataset, task: BenchmarkTask) -> tf.data.Dataset:
     return rows.batch(task.batch_size).prefetch(tf.data.AUTOTUNE)
 
 
-def single_example(task: Task) -> Iterator[np.ndarray]:
+def single_example(task: BenchmarkTask) -> Iterator[np.ndarray]:
     """`map(parse_single_example)` after a parallel interleave and a shuffle, and then batched."""
     dataset = open_dataset(task.source)
     spec = tft.TFTransformOutput(dataset.run_dir).transformed_feature_spec()
@@ -42,7 +42,7 @@ def single_example(task: Task) -> Iterator[np.ndarray]:
         yield batch[TABLES[task.table].label].numpy()
 
 
-def text_lines(task: Task) -> Iterator[np.ndarray]:
+def text_lines(task: BenchmarkTask) -> Iterator[np.ndarray]:
     """`TextLineDataset`, shuffled and batched, and `decode_csv` on complete batches."""
     columns = len(TABLES[task.table].columns)
 
@@ -55,7 +55,7 @@ def text_lines(task: Task) -> Iterator[np.ndarray]:
         yield labels.numpy()
 
 
-def from_generator(task: Task) -> Iterator[np.ndarray]:
+def from_generator(task: BenchmarkTask) -> Iterator[np.ndarray]:
     """`from_generator` over the rows of a file that pandas reads in pieces."""
 
     def examples() -> Iterator[tuple[np.ndarray, int]]:

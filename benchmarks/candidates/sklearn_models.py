@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 
 STEPS = 1000  # of logistic regression, whose 100 do not converge
 
@@ -75,7 +75,7 @@ def read(folder: Path, label: str) -> dict[str, tuple[pd.DataFrame, pd.Series]]:
     return {split: (frame, labels[split]) for split, frame in frames.items()}
 
 
-def train(task: Task, *, model: str) -> dict[str, float]:
+def train(task: BenchmarkTask, *, model: str) -> dict[str, float]:
     """Trains one of `MODELS` on a set of `benchmarks.model_sets`. Returns its scores on the test split."""
     facts = json.loads(Path(task.source, "facts.json").read_text(encoding="utf-8"))
     splits = read(Path(task.source), facts["label"])

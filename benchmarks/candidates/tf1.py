@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 
 tf1 = tf.compat.v1
 Batches = Iterable[tuple[np.ndarray, np.ndarray]]  # examples, and their labels int64
@@ -28,7 +28,7 @@ def feed(batches: Batches, dtype: tf.DType, shape: list[int]) -> Iterator[np.nda
 
 
 def feed_queue(
-    task: Task, batches: Callable[[], Batches], dtype: tf.DType, shape: list[int], *, capacity: int, least: int
+    task: BenchmarkTask, batches: Callable[[], Batches], dtype: tf.DType, shape: list[int], *, capacity: int, least: int
 ) -> Iterator[np.ndarray]:
     """A background thread feeds numpy batches to a RandomShuffleQueue, from which steps take theirs."""
     with tf.Graph().as_default(), tf1.Session() as session:
@@ -50,7 +50,7 @@ def feed_queue(
             return
 
 
-def shuffled(task: Task, examples: list[Any], *, least: int, more: int) -> Any:
+def shuffled(task: BenchmarkTask, examples: list[Any], *, least: int, more: int) -> Any:
     """`shuffle_batch` of one example with four threads, or `shuffle_batch_join` of several with a thread each."""
     size = {"capacity": more + 3 * task.batch_size, "min_after_dequeue": least, "allow_smaller_final_batch": True}
     if len(examples) == 1:

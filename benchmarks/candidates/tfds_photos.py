@@ -16,12 +16,12 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from benchmarks.candidates.photos_tf_data import augmented, labels_of, resized
-from benchmarks.measure import Task
+from benchmarks.measure import BenchmarkTask
 
 NAME = "photos"
 
 
-def _resized_folder(task: Task, *, antialias: bool) -> tuple[Any, tf.data.Dataset]:
+def _resized_folder(task: BenchmarkTask, *, antialias: bool) -> tuple[Any, tf.data.Dataset]:
     """The builder of a folder of class folders, and its photos, resized."""
     folder, split = os.path.split(task.source)
     builder = tfds.folder_dataset.ImageFolder(folder)
@@ -32,7 +32,7 @@ def _resized_folder(task: Task, *, antialias: bool) -> tuple[Any, tf.data.Datase
     return builder, images
 
 
-def write(task: Task) -> None:
+def write(task: BenchmarkTask) -> None:
     """Writes the photos of a folder of class folders, resized."""
     builder, images = _resized_folder(task, antialias=True)
     features = {
@@ -48,19 +48,19 @@ def write(task: Task) -> None:
     )
 
 
-def read(task: Task, *, cached: bool = False) -> Iterator[np.ndarray]:
+def read(task: BenchmarkTask, *, cached: bool = False) -> Iterator[np.ndarray]:
     """Reads what `write` has written."""
     config = tfds.ReadConfig() if cached else tfds.ReadConfig(try_autocache=False)
     builder = tfds.builder(NAME, data_dir=task.source)
     return _batches(builder.as_dataset(split="train", shuffle_files=True, read_config=config), task)
 
 
-def read_folder(task: Task) -> Iterator[np.ndarray]:
+def read_folder(task: BenchmarkTask) -> Iterator[np.ndarray]:
     """Reads the original files with `ImageFolder` alone, resizing them in every epoch as most do it."""
     return _batches(_resized_folder(task, antialias=False)[1], task)
 
 
-def _batches(images: tf.data.Dataset, task: Task) -> Iterator[np.ndarray]:
+def _batches(images: tf.data.Dataset, task: BenchmarkTask) -> Iterator[np.ndarray]:
     images = images.shuffle(task.shuffle_buffer).repeat(task.epochs or None)
     images = images.map(
         lambda example: (augmented(example["image"]), example["label"]), num_parallel_calls=tf.data.AUTOTUNE

@@ -34,7 +34,7 @@ from schemas.spec.table import HashSplit, Schema
 
 
 @dataclasses.dataclass(frozen=True)
-class Values:
+class ColumnValues:
     """One raw column of n rows.
 
     Attributes:
@@ -103,7 +103,7 @@ def _decode(
     *,
     hashing: bool,
     rows: int,
-) -> Values:
+) -> ColumnValues:
     match item:
         case CategoryLabel():
             return _category_label(item, cells[0], place, missing, hashing=hashing)
@@ -114,7 +114,7 @@ def _decode(
         case Ignore():
             parts = [distinct(c, missing.tokens, words=True) for c in cells]
             hashes = [hash_distinct(p.canonical, p.codes) for p in parts]
-            return Values(None, hashes[0] if len(hashes) == 1 else hash_rows(hashes), {})
+            return ColumnValues(None, hashes[0] if len(hashes) == 1 else hash_rows(hashes), {})
         case Cross():
             raise AssertionError("a cross has no column")
         case _:
@@ -147,16 +147,16 @@ def _numbers(
     *,
     hashing: bool,
     rows: int,
-) -> Values:
+) -> ColumnValues:
     matrix, problems = _matrix(cells, place, missing, rows, if_absent=item.if_missing)
     for row, error in item.row_errors(matrix):
         problems.setdefault(row, (place.labels[0], error))
-    return Values(matrix, item.split_values(matrix) if hashing else None, problems)
+    return ColumnValues(matrix, item.split_values(matrix) if hashing else None, problems)
 
 
 def _strings(
     item: ReadAsStrings, cells: pa.BinaryArray, place: ItemColumns, missing: MissingTokens, *, hashing: bool
-) -> Values:
+) -> ColumnValues:
     column = distinct(cells, missing.tokens, words=not item.splits_into_words)
     canonical, problems = read_values(column, item)
     problems |= not_utf8(column)
@@ -167,12 +167,12 @@ def _strings(
     if item.if_missing is not None:
         problems = absent_values(column, item.if_missing) | problems
     hashed = hash_distinct(canonical, column.codes) if hashing else None
-    return Values(column.cells(cells), hashed, _at(place, rows_of(problems, column.codes)))
+    return ColumnValues(column.cells(cells), hashed, _at(place, rows_of(problems, column.codes)))
 
 
 def _category_label(
     item: CategoryLabel, cells: pa.BinaryArray, place: ItemColumns, missing: MissingTokens, *, hashing: bool
-) -> Values:
+) -> ColumnValues:
     column = distinct(cells, missing.tokens, words=True)
     canonical, problems = label_values(column, item)
     if item.values is None:
@@ -180,7 +180,7 @@ def _category_label(
         invalid = not_utf8(column) | vocabulary_errors(words, empty_reason="missing_label")
         problems = invalid | problems
     hashed = hash_distinct(canonical, column.codes) if hashing else None
-    return Values(take(canonical, column.codes), hashed, _at(place, rows_of(problems, column.codes)))
+    return ColumnValues(take(canonical, column.codes), hashed, _at(place, rows_of(problems, column.codes)))
 
 
 def _at(place: ItemColumns, problems: dict[int, CellError]) -> dict[int, tuple[str, CellError]]:

@@ -21,7 +21,7 @@ START, FIELD, QUOTED, QUOTE_SEEN = range(4)  # at a field's start, in plain text
 
 
 @dataclasses.dataclass(frozen=True)
-class Records:
+class CsvRecords:
     """Non-empty records inside `data`: record i is `data[starts[i]:ends[i]]`, without its line end.
 
     `starts` and `ends` are int64 `[n]`; `offset` is the position of `data[0]` in the file.
@@ -40,7 +40,7 @@ class Records:
         return self.data[self.starts[index] : self.ends[index]]
 
 
-def replaced(records: Records, texts: dict[int, bytes]) -> Records:
+def replaced(records: CsvRecords, texts: dict[int, bytes]) -> CsvRecords:
     """The records, with the bytes of some of them replaced; empty bytes drop the record.
 
     Positions refer to the new bytes. `offset` is unchanged: it only shows roughly where in the file this is.
@@ -55,20 +55,20 @@ def replaced(records: Records, texts: dict[int, bytes]) -> Records:
         position = int(records.ends[index])
     pieces.append(records.data[position:])
     keep = new_lengths > 0
-    return Records(b"".join(pieces), records.offset, (ends - new_lengths)[keep], ends[keep])
+    return CsvRecords(b"".join(pieces), records.offset, (ends - new_lengths)[keep], ends[keep])
 
 
-def in_utf8(records: Records) -> Records:
+def in_utf8(records: CsvRecords) -> CsvRecords:
     """Latin-1 records as UTF-8. ASCII bytes do not change, and so neither do delimiters, quotes and line ends."""
     if records.data.isascii():
         return records
     codes = np.frombuffer(records.data, np.uint8)
     shift = np.concatenate([[0], np.cumsum(codes >= 0x80)])
     data = records.data.decode("latin-1").encode("utf-8")
-    return Records(data, records.offset, records.starts + shift[records.starts], records.ends + shift[records.ends])
+    return CsvRecords(data, records.offset, records.starts + shift[records.starts], records.ends + shift[records.ends])
 
 
-def find_lines(data: bytes, offset: int) -> tuple[Records, np.ndarray]:
+def find_lines(data: bytes, offset: int) -> tuple[CsvRecords, np.ndarray]:
     """The non-empty physical lines of `data`.
 
     Returns:
@@ -88,7 +88,7 @@ def find_lines(data: bytes, offset: int) -> tuple[Records, np.ndarray]:
     long_ends = line_ends
     if not keep.all():
         starts, ends, long_ends = starts[keep], ends[keep], line_ends[keep]
-    return Records(data, offset, starts, ends), long_ends - starts
+    return CsvRecords(data, offset, starts, ends), long_ends - starts
 
 
 def _without_trailing_returns(codes: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -185,7 +185,7 @@ def regular_quotes(codes: np.ndarray, quotes: np.ndarray, rank: np.ndarray, deli
     return regular
 
 
-def irregular_records(records: Records, *, delimiter: int, quote: int, lines: bool) -> np.ndarray:
+def irregular_records(records: CsvRecords, *, delimiter: int, quote: int, lines: bool) -> np.ndarray:
     """bool `[n]`: the records on which CSV readers disagree, which must be parsed one by one.
 
     They contain a quote in an unusual place, an odd number of quotes, or (if records are lines) a carriage return.
@@ -227,7 +227,7 @@ class Cells:
     quote: str | None
 
 
-def find_cells(records: Records, *, delimiter: str, quote: str, width: int) -> tuple[Cells, dict[int, int]]:
+def find_cells(records: CsvRecords, *, delimiter: str, quote: str, width: int) -> tuple[Cells, dict[int, int]]:
     """The cells of all records of `width` fields.
 
     Args:

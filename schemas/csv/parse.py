@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from schemas.csv.lines import Records, find_cells, irregular_records, replaced, take_columns
+from schemas.csv.lines import CsvRecords, find_cells, irregular_records, replaced, take_columns
 from schemas.errors import MillraceError, counted
 
 UNTERMINATED = "unterminated_quote"
@@ -91,7 +91,7 @@ class Parsed:
     bad: list[tuple[int, str, str]]
 
 
-def parse_records(records: Records, dialect: Dialect, *, width: int, positions: Sequence[int]) -> Parsed:
+def parse_records(records: CsvRecords, dialect: Dialect, *, width: int, positions: Sequence[int]) -> Parsed:
     """Parses records of `width` fields, and returns the fields at `positions`.
 
     Every record is parsed as Python's csv module parses it by itself, or is bad: too_few_columns, too_many_columns,

@@ -19,7 +19,7 @@ from schemas import storage
 from schemas.concurrency import one_behind
 from schemas.csv.decode import DecodedColumns, count_distinct_numbers, decode_columns
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange, cell_position
-from schemas.csv.lines import START, QuotedScanner, Records, find_lines, in_utf8
+from schemas.csv.lines import START, CsvRecords, QuotedScanner, find_lines, in_utf8
 from schemas.csv.parse import Dialect, Parsed, parse_records, split_fields
 from schemas.csv.stream import Reader, StoredFile, open_stream
 from schemas.errors import MillraceError
@@ -41,13 +41,13 @@ class Block:
     `digests`: those of the range, of a last block without records.
     """
 
-    records: Records
+    records: CsvRecords
     too_long: list[tuple[int, bytes]]
     consumed: int = 0
     digests: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
 
-_NO_RECORDS = Records(b"", 0, np.empty(0, np.int64), np.empty(0, np.int64))
+_NO_RECORDS = CsvRecords(b"", 0, np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def read_blocks(
@@ -178,9 +178,9 @@ def _quoted_blocks(
         if cut:
             starts = np.concatenate([[0], line_ends[:-1] + 1])
             keep = line_ends > starts
-            records = Records(block[:cut], offset, starts[keep], line_ends[keep])
+            records = CsvRecords(block[:cut], offset, starts[keep], line_ends[keep])
         else:
-            records = Records(b"", offset, np.empty(0, np.int64), np.empty(0, np.int64))
+            records = CsvRecords(b"", offset, np.empty(0, np.int64), np.empty(0, np.int64))
         pending, offset = bytearray(block[cut:]), offset + cut
         scanned = len(pending)
         size = block_bytes if cut else max(block_bytes, len(pending))  # doubling: a long record is rescanned rarely
@@ -199,7 +199,7 @@ def _head(record: bytes, max_record_bytes: int) -> bytes:
 
 
 def _without_long(
-    records: Records, lengths: np.ndarray, max_record_bytes: int, too_long: list[tuple[int, bytes]]
+    records: CsvRecords, lengths: np.ndarray, max_record_bytes: int, too_long: list[tuple[int, bytes]]
 ) -> Block:
     long = lengths > max_record_bytes
     if not long.any():
@@ -212,7 +212,7 @@ def _without_long(
             (records.offset + begin, _head(records.data[begin : min(end, begin + HEAD_BYTES)], max_record_bytes))
         )
         data[begin:end] = b"\n" * (end - begin)  # empty lines instead: all other offsets stay valid
-    rest = Records(bytes(data), records.offset, records.starts[~long], records.ends[~long])
+    rest = CsvRecords(bytes(data), records.offset, records.starts[~long], records.ends[~long])
     return Block(rest, heads + too_long)
 
 
@@ -277,7 +277,7 @@ def _decode_in_threads(blocks: Iterator[Block], reader: RecordDecoder) -> Iterat
             pool.shutdown(cancel_futures=True)
 
 
-def pieces_of(records: Records) -> Iterator[Records]:
+def pieces_of(records: CsvRecords) -> Iterator[CsvRecords]:
     """Cuts records into pieces of about _PIECE_BYTES."""
     first, count = 0, len(records)
     while first < count:
@@ -285,7 +285,7 @@ def pieces_of(records: Records) -> Iterator[Records]:
         last = max(first + 1, int(np.searchsorted(records.starts, begin + _PIECE_BYTES)))
         end = int(records.ends[last - 1])
         starts, ends = records.starts[first:last] - begin, records.ends[first:last] - begin
-        yield Records(records.data[begin:end], records.offset + begin, starts, ends)
+        yield CsvRecords(records.data[begin:end], records.offset + begin, starts, ends)
         first = last
 
 
@@ -305,7 +305,7 @@ class RecordDecoder:
             file_split(file.path, schema.split) if with_split and isinstance(schema.split, FileSplit) else None
         )
 
-    def decode(self, records: Records, *, offsets: np.ndarray | None = None, counting: bool = False) -> Decoded:
+    def decode(self, records: CsvRecords, *, offsets: np.ndarray | None = None, counting: bool = False) -> Decoded:
         """Decodes one piece.
 
         Args:
@@ -333,7 +333,7 @@ class RecordDecoder:
         numbers = count_distinct_numbers(parsed.columns, self._file.columns, decoded.columns) if counting else {}
         return Decoded(batch, rejects, len(records), distinct_numbers=numbers)
 
-    def _repeated_headers(self, records: Records, parsed: Parsed) -> list[int]:
+    def _repeated_headers(self, records: CsvRecords, parsed: Parsed) -> list[int]:
         """The rows that are the file's header again, as where files were joined. One column's may be a value."""
         header = self._header
         if header is None or len(header) < 2 or not self._positions:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from schemas.csv.file import MAX_RECORD_BYTES, CsvFile, CsvRange, cell_position, items_of, open_csv, split_ranges
 from schemas.csv.header import header_layout, positional_layout
-from schemas.csv.lines import START, QuotedScanner, Records
+from schemas.csv.lines import START, CsvRecords, QuotedScanner
 from schemas.csv.parse import join_fields
 from schemas.csv.reader import RecordDecoder, pieces_of, read_blocks, read_range
 from schemas.errors import MillraceError
@@ -76,7 +76,7 @@ def decode_records(
     lengths = np.array([len(line) for line in lines], np.int64)
     ends = np.cumsum(lengths + 1) - 1
     batches, first = [decoder.empty()], 0
-    for piece in pieces_of(Records(b"".join(line + b"\n" for line in lines), 0, ends - lengths, ends)):
+    for piece in pieces_of(CsvRecords(b"".join(line + b"\n" for line in lines), 0, ends - lengths, ends)):
         decoded = decoder.decode(piece, offsets=np.array(places[first : first + len(piece)], np.int64))
         first += len(piece)
         batches.append(decoded.batch)

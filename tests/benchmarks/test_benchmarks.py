@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -17,8 +18,8 @@ import pytest
 from benchmarks import model_sets, report
 from benchmarks.candidates import csv_floor, sklearn_models
 from benchmarks.contests import CONTESTS, GRADIENT_BOOSTING, LINEAR, OURS, TABULAR, TF_IDF
-from benchmarks.inputs import INPUTS, Source, Sources, copies
-from benchmarks.measure import Figures, Task, WorkFailed, measure
+from benchmarks.inputs import INPUTS, MadeInput, MadeInputs, copies
+from benchmarks.measure import BenchmarkTask, Figures, WorkFailed, measure
 from benchmarks.run import compare
 
 ROOT = Path(__file__).parents[2]
@@ -31,33 +32,32 @@ def figures(*, seconds: float = 2.0, **changes: Any) -> Figures:
 
 @pytest.mark.slow
 def test_what_another_candidate_writes_is_read_back_in_a_process_of_its_own(tmp_path: Path) -> None:
-    source = Sources(tmp_path, small=True)["covertype"]
+    source = MadeInputs(tmp_path, small=True)["covertype"]
     output = tmp_path / "out"
     output.mkdir()
-    csv_floor.write(
-        Task(kind="write", function="", source=source.path, output=str(output), table="covertype", rows=source.rows)
-    )
-    read = measure(Task(kind="read", function="read_back:read", source=str(output), table="covertype", rows=0))
+    task = BenchmarkTask(kind="write", function="", source=source.path, table="covertype", rows=source.rows)
+    csv_floor.write(dataclasses.replace(task, output=str(output)))
+    read = measure(BenchmarkTask(kind="read", function="read_back:read", source=str(output), table="covertype", rows=0))
     compare(read, source)
     assert read.seconds > 0
     assert (read.peak_bytes or 0) > 100 << 20
 
 
 def test_other_classes_and_lost_rows_fail() -> None:
-    source = Source(path="", table="", rows=100, classes={0: 60, 1: 40})
+    source = MadeInput(path="", table="", rows=100, classes={0: 60, 1: 40})
     compare(figures(classes={"0": 60, "1": 40}), source)
     with pytest.raises(WorkFailed, match="99 records, and the source holds 100"):
         compare(figures(count=99, classes={"0": 60, "1": 39}), source)
     with pytest.raises(WorkFailed, match="classes"):
         compare(figures(classes={"0": 40, "1": 60}), source)
-    compare(figures(classes={"0": 100}), Source(path="", table="", rows=100, classes={}))
+    compare(figures(classes={"0": 100}), MadeInput(path="", table="", rows=100, classes={}))
 
 
 def test_a_candidate_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "1.jpg").write_bytes(b"not a photo")
     with pytest.raises(WorkFailed, match=r"photos_pillow:write_nothing: exit status 1: (.|\n)*UnidentifiedImageError"):
-        measure(Task(kind="write", function="photos_pillow:write_nothing", source=str(tmp_path), rows=1))
+        measure(BenchmarkTask(kind="write", function="photos_pillow:write_nothing", source=str(tmp_path), rows=1))
 
 
 def test_every_candidate_has_a_function_and_its_input() -> None:
@@ -67,7 +67,7 @@ def test_every_candidate_has_a_function_and_its_input() -> None:
         for candidate in contest.candidates:
             module, _, function = candidate.function.partition(":")
             text = (ROOT / "benchmarks" / "candidates" / f"{module}.py").read_text()
-            (arguments,) = re.findall(rf"^def {function}\(task: Task(.*)\) ->", text, re.MULTILINE)
+            (arguments,) = re.findall(rf"^def {function}\(task: BenchmarkTask(.*)\) ->", text, re.MULTILINE)
             assert "**options" in arguments or all(f"{name}:" in arguments for name in candidate.options)
             assert candidate.source in {**INPUTS, **model_sets.SETS}
             assert contest.group in ("models", "scale") or candidate.beside in names
@@ -149,7 +149,7 @@ def test_scikit_learn_is_scored_on_the_test_split(model: str, classes: bool, tmp
         text = [f"{word}{number},{label}" for word, number, label in rows]
         (tmp_path / f"{split}.csv").write_text("\n".join([head, *text]) + "\n")
     (tmp_path / "facts.json").write_text(json.dumps({"label": "y", "classes": classes}))
-    task = Task(kind="train", function="", source=str(tmp_path), rows=300)
+    task = BenchmarkTask(kind="train", function="", source=str(tmp_path), rows=300)
     scores = sklearn_models.train(task, model=model)
     assert scores.keys() == ({"loss", "accuracy", "auc"} if classes else {"loss"})
     assert scores["loss"] < (0.2 if classes else 400)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.csv import lines as csv_cells
-from schemas.csv.lines import Records, find_cells, find_lines, replaced, take_columns
+from schemas.csv.lines import CsvRecords, find_cells, find_lines, replaced, take_columns
 from schemas.csv.parse import join_fields, split_fields
 from schemas.errors import MillraceError
 from tests.support.csv_reading import TEXTS, read_bytes, schema_of
@@ -118,7 +118,7 @@ def test_records_are_replaced_in_their_places(lines: list[bytes], data: st.DataO
     texts = {i: data.draw(st.sampled_from([b"", b"z", b"longer than it was"])) for i in places}
     changed = replaced(records, texts)
     assert [changed.raw(i) for i in range(len(changed))] == [t for i, r in enumerate(lines) if (t := texts.get(i, r))]
-    assert isinstance(changed, Records)
+    assert isinstance(changed, CsvRecords)
     assert not np.any(changed.starts[1:] <= changed.ends[:-1])
 
 
