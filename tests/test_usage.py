@@ -53,7 +53,7 @@ USES = [
     ),
     (
         "preprocess --schema s.yaml --input a.csv --output gs:/b/out",
-        "--output gs:/b/out: is no address of a bucket; did you mean gs://b/out?",
+        "--output gs:/b/out: not a bucket URL; did you mean gs://b/out?",
     ),
     (
         "preprocess --schema s.yaml --input a.csv --output s3://b/out",
@@ -266,10 +266,10 @@ ON_FILES = [
     ),
     ("batch-predict --saved_model $EXPORT --input csv/day1.csv --output csv/data/more", "which holds a dataset"),
     ("promote --from $EXPORT --to csv/data", "csv/data: holds a dataset; use another folder"),
-    ("predict --model_dir images/model --input csv/day1.csv", "day1.csv: is no image: its first bytes are"),
-    ("batch-predict --saved_model $IMAGES --input csv/day1.csv --output new", "day1.csv: is no image"),
-    ("preprocess --schema images/schema.yaml --input csv/day1.csv --output new", "day1.csv: is no image"),
-    ("init text.jpg", "text.jpg: is no image: its first bytes are b'some,tex'"),
+    ("predict --model_dir images/model --input csv/day1.csv", "day1.csv: not an image: its first bytes are"),
+    ("batch-predict --saved_model $IMAGES --input csv/day1.csv --output new", "day1.csv: not an image"),
+    ("preprocess --schema images/schema.yaml --input csv/day1.csv --output new", "day1.csv: not an image"),
+    ("init text.jpg", "text.jpg: not an image: its first bytes are b'some,tex'"),
     ("preprocess --schema csv/day1.csv --input csv/day2.csv --output new", "csv/day1.csv: is a table by its name"),
     ("preprocess --schema csv/schema.yaml --input empty.csv --output new", "empty.csv: the input contains no records"),
     ("predict --model_dir csv/model --input header.csv", "header.csv: the input contains no records"),

@@ -211,7 +211,7 @@ class _Names:
         """A row under the names of the inputs.
 
         Raises:
-          _Wrong: it is no object, or lacks an input.
+          _Wrong: it is not an object, or lacks an input.
         """
         if type(row) is not dict:
             raise _Wrong(f"found {described(row)}; expected an object with {few(list(self._columns))}")

@@ -281,7 +281,9 @@ def read_records(dataset: OpenDataset, split: str, n: int) -> RecordTable:
     try:
         columns = ExamplesToRecordBatchDecoder().DecodeBatch(serialized).to_pydict()
     except RuntimeError as error:
-        raise MillraceError(f"{dataset.path}: split {split!r} holds what is no tf.Example: {error}") from None
+        raise MillraceError(
+            f"{dataset.path}: split {split!r} holds a record that is not a tf.Example: {error}"
+        ) from None
     described = {f.name: f for f in stored_features(dataset.path, dataset.manifest, dataset.declared)}
     rows = []
     for i in range(len(serialized)):

@@ -50,13 +50,13 @@ def chosen(statistics: dict[str, Any], *, split: str | None = None, features: Se
     """
     splits, all_of_them = statistics["splits"], statistics["features"]
     if split is not None and split not in splits:
-        raise UsageError(f"--split {split}: is no split of this dataset; it has {', '.join(splits)}")
+        raise UsageError(f"--split {split}: this dataset has no such split; it has {', '.join(splits)}")
     split_names = [split] if split else list(splits)
     names = {name for item in all_of_them for name in (item["name"], item["feature"])}
     for name in features:
         if name not in names:
             feature_names = ", ".join(sorted({item["feature"] for item in all_of_them})[:20])
-            raise UsageError(f"--feature {name}: is no feature of this dataset; there are {feature_names}")
+            raise UsageError(f"--feature {name}: this dataset has no such feature; it has {feature_names}")
     return statistics | {
         "splits": {name: splits[name] for name in split_names},
         "features": [

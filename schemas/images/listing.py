@@ -117,7 +117,7 @@ def check_first(paths: Sequence[str]) -> None:
         return
     if not has_image:
         raise UsageError(
-            f"{first[0]}: is no image: its first bytes are {_head(first[0])[:8]!r}; expected JPEG or PNG "
+            f"{first[0]}: not an image: its first bytes are {_head(first[0])[:8]!r}; expected JPEG or PNG "
             "files. Rows of a CSV file are for a schema, or a model, of rows"
         )
 

@@ -154,7 +154,7 @@ class Schema(Declared):
             if isinstance(f, Cross):
                 for name in f.of:
                     if name not in crossable:
-                        message = f"{name!r} is no category, one_hot or bucketized feature of one column"
+                        message = f"{name!r} is not a category, one_hot or bucketized feature of one column"
                         yield ("features", i, "of"), message
 
     def _split_columns(self) -> Iterator[Mistake]:

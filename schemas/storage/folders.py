@@ -79,7 +79,9 @@ def copy(source: str, target: str, *, exclude: str | None = None) -> None:
     names = [name for name in walk(source) if exclude not in name.split("/")[:-1]]
     for name in names if is_local(target) else ():
         if ".." in name.split("/") or "\0" in name:
-            raise MillraceError(f"{join(source, name)!r}: is no name of a local file; nothing was copied. Remove it")
+            raise MillraceError(
+                f"{join(source, name)!r}: not a valid name of a local file; nothing was copied. Remove the object"
+            )
     for_each(source if is_local(target) else target, copy_one, names)
 
 

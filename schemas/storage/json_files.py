@@ -51,7 +51,7 @@ def parse_object(text: bytes | str) -> dict[str, Any]:
     """As `parse_json`; ValueError, too, where the value is no object."""
     value = parse_json(text)
     if not isinstance(value, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     return value
 
 

@@ -39,7 +39,7 @@ def store_of(path: str) -> Store:
     store = next((store for prefix, store in _STORES.items() if path.startswith(prefix)), None)
     if store is None and (match := _MISSPELT.match(path)):
         address = f"{GCS}{path[match.end() :]}"
-        raise UsageError(f"{path}: is no address of a bucket; did you mean {address}? (A local folder is ./{path})")
+        raise UsageError(f"{path}: not a bucket URL; did you mean {address}? (A local folder is ./{path})")
     if store is None and _S3.match(path):
         raise UsageError(
             f"{path}: Amazon S3 is not supported; use a local path or {GCS}. A bucket that is mounted as a folder is a "

@@ -377,6 +377,6 @@ def test_images_are_told_from_tables(tmp_path):
     (tmp_path / "t.png").write_text("a,b\n1,2\n")
     (tmp_path / "empty.png").write_bytes(b"")
     table, empty = str(tmp_path / "t.png"), str(tmp_path / "empty.png")
-    with pytest.raises(UsageError, match=r"t\.png: is no image: its first bytes are b'a,b"):
+    with pytest.raises(UsageError, match=r"t\.png: not an image: its first bytes are b'a,b"):
         are_images([table])
     assert are_images([empty, *draw(tmp_path / "i", {"a": 3})])

@@ -124,7 +124,7 @@ class CategoryLabel(Single, ReadAsStrings, ComparedItem):
         if self.values is not None:
             if self.positive is not None and self.positive not in self.values:
                 hint = did_you_mean(self.positive, self.values)
-                raise ValueError(f"positive: {self.positive!r} is none of `values`{hint}")
+                raise ValueError(f"positive: {self.positive!r} is not one of `values`{hint}")
             if self.positive is not None and len(self.values) != 2:
                 raise ValueError(f"`positive` is for two classes, and `values` has {len(self.values)}")
             if len(set(self.values)) != len(self.values):

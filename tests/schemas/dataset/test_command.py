@@ -185,8 +185,8 @@ def test_json_of_one_split_and_one_feature(written: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--split", "evil"], "--split evil: is no split of this dataset; it has train, eval, test"),
-        (["--feature", "agee"], "--feature agee: is no feature of this dataset; there are age, id, point, size, y"),
+        (["--split", "evil"], "--split evil: this dataset has no such split; it has train, eval, test"),
+        (["--feature", "agee"], "--feature agee: this dataset has no such feature; it has age, id, point, size, y"),
     ],
 )
 def test_names_that_are_not_there(written: Path, capsys: pytest.CaptureFixture[str], arguments, message) -> None:

@@ -110,7 +110,7 @@ def test_a_mistake_in_a_feature(feature: str, line: str) -> None:
         ("{name: y, kind: category, values: [a, a]}", "label: `values` must contain each value only once"),
         (
             "{name: y, kind: category, values: [ja, nein], positive: jaa}",
-            "label: positive: 'jaa' is none of `values`; did you mean ja?",
+            "label: positive: 'jaa' is not one of `values`; did you mean ja?",
         ),
         (
             "{name: y, kind: category, values: [a, b, c], positive: a}",
@@ -230,8 +230,8 @@ def test_all_conflicts_between_features_are_reported() -> None:
         "d.yaml:5: features[1]: 'a_missing' and 'a' both read column 0",
         "d.yaml:7: features[3]: a dataset has one key at most",
         "d.yaml:7: features[3]: 'j' reads column 9, but a row has columns 0 to 4",
-        "d.yaml:8: features[4].of: 'a' is no category, one_hot or bucketized feature of one column",
-        "d.yaml:8: features[4].of: 'nowhere' is no category, one_hot or bucketized feature of one column",
+        "d.yaml:8: features[4].of: 'a' is not a category, one_hot or bucketized feature of one column",
+        "d.yaml:8: features[4].of: 'nowhere' is not a category, one_hot or bucketized feature of one column",
         "d.yaml:9: label.name: the name 'a' is used twice",
         "d.yaml:11: split.by: 'c' is not a feature that is read from a column",
     ]

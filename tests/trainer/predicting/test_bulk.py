@@ -271,7 +271,7 @@ def test_files_that_are_no_images_at_all(stripes_model, tmp_path, capsys):
         (tmp_path / f"{i}.jpg").write_text("no image")
     argv = ["--saved_model", str(stripes_model.export), "--input", f"{tmp_path}/*.jpg", "--quiet"]
     assert bulk.main([*argv, "--output", str(tmp_path / "out")]) == 2
-    assert "0.jpg: is no image: its first bytes are b'no image'" in capsys.readouterr().err
+    assert "0.jpg: not an image: its first bytes are b'no image'" in capsys.readouterr().err
     (tmp_path / "0.jpg").write_bytes(b"GIF87a")  # the others are rejected, like it
     assert bulk.main([*argv, "--output", str(tmp_path / "out")]) == 1
     assert "rejected 20 of 20 read so far" in capsys.readouterr().err
