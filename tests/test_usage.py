@@ -207,10 +207,6 @@ SPACES = [
     ("dropout=float:0:1 --space dropout=float:0:0.5", "--space dropout=float:0:0.5: dropout is given twice"),
     ("drop=float:0:1", "--space drop: a trial with 0 would end with: --hparams: model 'tabular' has no"),
     ("dropout=float:0:1", "--space dropout: a trial with 1 would end with: --hparams of model 'dnn': dropout=1.0"),
-    (
-        "batch_size=float:8:64",
-        "batch_size: a trial with 42.608 would end with: Invalid value for --batch_size: 42.608",
-    ),
     ("hidden_units=categorical:64:a", "a trial with a would end with: --hparams hidden_units=a"),
     ("model_dir=categorical:a:b", "--space model_dir: must be the same for all trials of a study"),
     ("best_metric=categorical:auc:loss", "--space best_metric: must be the same for all trials of a study"),

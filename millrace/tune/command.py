@@ -134,8 +134,8 @@ def read_arguments(argv: Sequence[str], prog: str = PROG) -> tuple[SearchOptions
     load_optuna()
     trial = TrialCommand(shared, search.space)
     strategy = trial.check().strategy
-    if search.search == "grid" and (floats := [name for name in trial.space if name not in trial.choices]):
-        raise UsageError(f"--search grid: {floats[0]} is a range of floats, which has no grid; make it categorical")
+    if search.search == "grid":
+        trial.grid()
     if strategy == "parameter_server":
         raise UsageError(f"--strategy {strategy}: a trial is one process; use none or mirrored")
     if os.environ.get("TF_CONFIG"):

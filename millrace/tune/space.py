@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -98,19 +99,6 @@ class TrialCommand:
         """The hyper-parameters and flags that vary, by name, and from what their values are drawn."""
         return read_space(self.space_texts)
 
-    @functools.cached_property
-    def choices(self) -> dict[str, Sequence[Any]]:
-        """All values of each parameter of the space, in the order of their ranges; not of ranges of floats."""
-        from optuna.distributions import CategoricalDistribution, IntDistribution
-
-        choices: dict[str, Sequence[Any]] = {}
-        for name, distribution in self.space.items():
-            if isinstance(distribution, CategoricalDistribution):
-                choices[name] = distribution.choices
-            elif isinstance(distribution, IntDistribution):
-                choices[name] = range(distribution.low, distribution.high + 1)
-        return choices
-
     def arguments(self, values: Mapping[str, str], model_dir: str) -> list[str]:
         """Returns the arguments of `millrace train` for one trial.
 
@@ -143,7 +131,7 @@ class TrialCommand:
         Raises:
           UsageError: a parameter must not vary, or a trial would refuse one of its values.
         """
-        probes = {name: list(self._probes(name)) for name in self.space}
+        probes = {name: _probes(distribution) for name, distribution in self.space.items()}
         first = {name: values[0] for name, values in probes.items()}
         for name, values in probes.items():
             if name in _FIXED:
@@ -156,19 +144,33 @@ class TrialCommand:
                     raise UsageError(f"--space {name}: a trial with {value} would end with: {reason}") from None
         return self.options(first)
 
+    def grid(self) -> Iterator[dict[str, Any]]:
+        """Yields all combinations of values, in the order in which they were typed.
+
+        Raises:
+          UsageError: a parameter is a range of floats.
+        """
+        from optuna.distributions import CategoricalDistribution, IntDistribution
+
+        choices: list[Sequence[Any]] = []
+        for name, distribution in self.space.items():
+            if isinstance(distribution, CategoricalDistribution):
+                choices.append(distribution.choices)
+            elif isinstance(distribution, IntDistribution):
+                choices.append(range(distribution.low, distribution.high + 1))
+            else:
+                raise UsageError(f"--search grid: {name} is a range of floats, which has no grid; make it categorical")
+        return (dict(zip(self.space, values, strict=True)) for values in itertools.product(*choices))
+
     def identity(self) -> dict[str, list[str]]:
         """Returns what must not change if the trials of a study are to be comparable: its space and its training."""
         flags = sorted(self.flags.keys() - _INCIDENTAL)
         training = [part for name in flags for part in typed(name, self.flags[name])]
         return {"space": list(self.space_texts), "training": training}
 
-    def _probes(self, name: str) -> Iterator[str]:
-        """The values of a parameter that are tried before the first trial, as typed."""
-        choices = self.choices.get(name)
-        if isinstance(choices, range):
-            yield from (str(choices[0]), str(choices[-1]))
-        elif choices is not None:
-            yield from choices
-        else:  # also a value that is surely not a whole number
-            low, high = (getattr(self.space[name], end) for end in ("low", "high"))
-            yield from map(as_typed, (low, high, low + 0.618 * (high - low)))
+
+def _probes(distribution: Any) -> list[str]:
+    """The values of a parameter that are tried before the first trial, as typed: all, or the ends of a range."""
+    if hasattr(distribution, "choices"):
+        return list(distribution.choices)
+    return [as_typed(distribution.low), as_typed(distribution.high)]

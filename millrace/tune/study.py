@@ -228,10 +228,9 @@ class Study:
 
     def _enqueue_grid(self, trials: int) -> int:
         """Has combinations wait for their turn, at most so many. Returns how many there are in all."""
-        choices = self._command.choices
-        combinations = list(itertools.islice(itertools.product(*choices.values()), trials))
+        combinations = list(itertools.islice(self._command.grid(), trials))
         for combination in combinations:
-            self._study.enqueue_trial(dict(zip(choices, combination, strict=True)), skip_if_exists=True)
+            self._study.enqueue_trial(combination, skip_if_exists=True)
         return len(combinations)
 
     def _check_identity(self) -> None:
