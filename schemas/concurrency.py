@@ -51,21 +51,6 @@ def available_memory(*, system: str = "/") -> int:
     return min(free_bytes, default=sys.maxsize)
 
 
-CELL_BYTES = 5  # of a table: a float32 until LightGBM has made it one of 255 bins, a byte
-ROW_BYTES = 24  # of a row for each tree of a round: score, gradient, hessian
-SAMPLED, SAMPLE_BYTES = 200_000, 12  # rows from which LightGBM finds the bins, and what each of their cells takes
-
-
-def boosting_bytes(rows: int, columns: int, *, trees: int) -> int:
-    """Returns about how many bytes growing boosted trees on a table takes; `trees`: those of a round."""
-    return rows * (CELL_BYTES * columns + ROW_BYTES * trees) + min(rows, SAMPLED) * columns * SAMPLE_BYTES
-
-
-def trees_a_round(classes: int | None) -> int:
-    """Returns how many trees a round of boosting grows; None: the label is a number."""
-    return 1 if classes is None or classes <= 2 else classes
-
-
 def _control_groups(system: str) -> Iterator[Path]:
     """The folders of this process's control group and of those above it, of version 2."""
     mounted = Path(system, "sys/fs/cgroup")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from schemas import interrupts, storage
-from schemas.concurrency import available_memory, boosting_bytes, trees_a_round, usable_cores
+from schemas.concurrency import available_memory, usable_cores
 from schemas.dataset import OpenDataset, layout
 from schemas.errors import MillraceError, UsageError, counted
 from trainer.model_dir.model_json import ROUNDS
@@ -37,6 +37,9 @@ FEW_COLUMNS = 5  # of fewer, a tree that lacks some lacks too much
 # Rows x columns for each thread. LightGBM's threads wait for each other several times for each leaf, and wait actively:
 # on two busy cores, two threads took ten times the CPU and the time of one, for 20,000 rows and for 200,000.
 THREAD_CELLS = 20_000_000
+CELL_BYTES = 5  # of a table: a float32 until LightGBM has made it one of 255 bins, a byte
+ROW_BYTES = 24  # of a row for each tree of a round: score, gradient, hessian
+BINNED, BINNED_BYTES = 200_000, 12  # rows from which LightGBM finds the bins, and what each of their cells takes
 
 
 def check_growing(options: TrainOptions) -> None:
@@ -105,7 +108,8 @@ def grow(
     task_spec = read_table_task_spec(dataset, label=options.label)
     columns = boosted_trees.Columns.of(task_spec.inputs, hparams.list_limit)
     splits = tuple(dict.fromkeys(("train", *([options.eval_split] if hparams.early_stopping_round else []))))
-    check_memory(dataset, splits, columns.count, trees=trees_a_round(task_spec.classes))
+    classes = task_spec.classes or 1
+    check_memory(dataset, splits, columns.count, trees_a_round=classes if classes > 2 else 1)
     threads = options.intra_op_threads or threads_for(dataset.rows("train") * columns.count, usable_cores())
     params = _params(task_spec, options, hparams, columns.count) | {"num_threads": threads}
     stops = [lightgbm.early_stopping(hparams.early_stopping_round, verbose=False)] if len(splits) > 1 else []
@@ -142,10 +146,10 @@ def grow(
     return f"no better evaluation for {counted(follow.rounds - trees.rounds, 'rounds')}"
 
 
-def check_memory(dataset: OpenDataset, splits: tuple[str, ...], columns: int, *, trees: int) -> None:
+def check_memory(dataset: OpenDataset, splits: tuple[str, ...], columns: int, *, trees_a_round: int) -> None:
     """Raises MillraceError if the tables of the splits, and LightGBM's own, take more memory than there is."""
     rows = sum(dataset.rows(split) for split in splits)
-    needed = boosting_bytes(rows, columns, trees=trees)
+    needed = rows * (CELL_BYTES * columns + ROW_BYTES * trees_a_round) + min(rows, BINNED) * columns * BINNED_BYTES
     free = available_memory()
     if needed > free:
         raise MillraceError(
