@@ -116,46 +116,6 @@ class TestHelp:
         assert not own_modules(code) & HEAVY
 
 
-LARGE = {
-    *("tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "tensorflow_estimator"),
-    *("keras", "jinja2", "optuna", "pandas"),
-}
-OF_MODELS = {"tensorflow", "tensorflow_estimator", "pandas"}  # which Keras imports
-OF_RECORDS = {*OF_MODELS, "tensorflow_transform", "tfx_bsl"}
-JOB = {"tensorflow", "apache_beam", "tensorflow_transform", "tfx_bsl", "jinja2", "pandas"}
-TUNE = "tune --data_dir {out} --study {new}/study --space learning_rate=float:0.1:0.2 --trials 1 --model linear"
-TUNE += " --max_steps 2 --no_report"
-IMPORTED = {  # in this order: the model that is trained is used by those that follow
-    "init {raw}": {"pandas"},  # as statistics do: it counts distinct values
-    "dataset show {out}": set(),
-    "compare {out}": {"pandas"},
-    "compare {out} {raw} --html {new}/drift.html": {"jinja2", "pandas"},
-    "preprocess --schema {out}/{run}/schema.yaml --input {raw} --output {new}/out --quiet": JOB,
-    "train --data_dir {out} --model_dir {new}/model --model linear --max_steps 2 --no_report --quiet": OF_RECORDS,
-    "predict --saved_model {export} --input {raw} --output {new}/p.jsonl": OF_MODELS,
-    "verify --data_dir {out} --saved_model {export} --model_dir {new}/model": OF_RECORDS,
-    "evaluate --data_dir {out} --model_dir {new}/model": {*OF_RECORDS, "jinja2"},
-    "preprocess --schema {out}/{run}/schema.yaml --input {raw} --output {new}/tried --dry_run": {"pandas"},  # as `init`
-    "batch-predict --saved_model {export} --input {raw} --output {new}/bulk": JOB - {"jinja2"},
-    "promote --from {export} --to {new}/served": OF_RECORDS,
-    TUNE: {"optuna"},  # trials are processes of their own
-}
-
-
-@pytest.mark.long
-def test_what_each_command_imports(once: Written, tmp_path: Path):
-    code = "from millrace.cli import main\nassert not main({!r})"
-    wrong = {}
-    for line, expected in IMPORTED.items():
-        export = next((tmp_path / "model/export/final").glob("[0-9]*"), None)
-        names = {"out": once.path, "raw": once.path.parent / "people.csv", "run": once.manifest.run}
-        argv = line.format(new=tmp_path, export=export, **names).split()
-        imported = own_modules(code.format(argv)) & LARGE
-        if imported != expected:
-            wrong[line] = imported
-    assert wrong == {}
-
-
 class TestUnknown:
     @pytest.mark.parametrize(("typed", "suggestion"), [("trian", "train"), ("append", "preprocess")])
     def test_the_nearest_command_is_named(self, typed: str, suggestion: str, capsys):

@@ -50,13 +50,6 @@ def test_the_published_schema_holds(tmp_path: Path, version: str, flags: list[st
         kubernetes_validate.validate(document, version, strict=True)
 
 
-def test_the_validator_finds_a_mistake(tmp_path: Path) -> None:
-    job = written(tmp_path).jobs["chief"]
-    job["spec"]["completion_mode"] = "Indexed"
-    with pytest.raises(kubernetes_validate.ValidationError, match="completion_mode"):
-        kubernetes_validate.validate(job, VERSIONS[0], strict=True)
-
-
 def test_each_pod_finds_its_role_and_the_others(tmp_path: Path) -> None:
     made = written(tmp_path, *EVERYTHING)
     assert list(made.jobs) == ["chief", "worker", "ps", "evaluator"]
@@ -117,13 +110,6 @@ def test_no_file_is_replaced_that_was_not_to_be(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
     assert ended(main, [*command, "--overwrite", "--", *TRAIN]).code == 0
     assert "kind: Job" in path.read_text()
-
-
-def test_manifests_are_put_in_place_of_files_only(tmp_path: Path) -> None:
-    (tmp_path / "jobs.yaml").symlink_to(tmp_path / "elsewhere")
-    done = ended(main, ["submit", "kubernetes", *IMAGE, "--output", str(tmp_path / "jobs.yaml"), "--", *TRAIN])
-    assert done.code == 2
-    assert "jobs.yaml: is a link, which a file would replace" in done.err
 
 
 TRAINER_IMAGE = "us-docker.pkg.dev/p/r/millrace:1"
