@@ -1,7 +1,7 @@
 """Lists the TensorFlow ops that a graph of unknown origin may contain: those without effects outside the process.
 
 An op is listed if its documentation and its kernel show that it does nothing but compute its outputs from its inputs,
-and if exports, Keras models or tf.Transform's graphs use it: audio, pipelines of `tf.data` and optimizers are left out.
+and if exports, Keras models or tf.Transform's graphs use it: audio, other ops of `tf.data` and optimizers are left out.
 Ops that open a file, a socket or a database, run Python, talk to another process or device, write to the log, end the
 process, or wait for another process are not listed. TensorFlow's own flag is no criterion: to it, ReadFile is
 stateless. An op that is not listed, such as a custom op or one that a later TensorFlow adds, is refused.
@@ -112,6 +112,9 @@ GROUPS: dict[str, str] = {
         DecodeWebP EncodeJpeg EncodePng ExtractImagePatches ExtractJpegShape HSVToRGB ImageProjectiveTransformV2
         ImageProjectiveTransformV3 RGBToHSV ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor
         ScaleAndTranslate StatelessSampleDistortedBoundingBox
+    """,
+    "pipelines: decode the images of a request side by side, from memory, and leave out those that are broken": """
+        BatchDatasetV2 IgnoreErrorsDataset OptionsDataset ParallelMapDatasetV2 ReduceDataset TensorSliceDataset
     """,
     "variables: hold and change variables of this process": """
         Assign AssignAdd AssignAddVariableOp AssignSub AssignSubVariableOp AssignVariableOp DestroyResourceOp

@@ -168,7 +168,7 @@ class TestTheList:
             for field in [*registered()[name].input_arg, *registered()[name].attr]
             if smell.search(field.name)
         }
-        assert suspects == {("CudnnRNNBackpropV3", "host_reserved")}
+        assert suspects == {("CudnnRNNBackpropV3", "host_reserved"), ("TensorSliceDataset", "is_files")}
 
 
 def test_the_messages_are_tensorflows():
