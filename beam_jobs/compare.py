@@ -15,7 +15,7 @@ from schemas.errors import UsageError, counted
 from schemas.options import QUIET_HELP, Options, option, positive_finite
 
 if TYPE_CHECKING:
-    from beam_jobs.raw_files import RawFiles
+    from beam_jobs.raw_files import RawContents
     from schemas.comparison import Comparison, Sample
     from schemas.dataset import OpenDataset
     from schemas.spec.forms import Limits
@@ -130,7 +130,7 @@ def _is_dataset(path: str) -> bool:
 
 
 def _comparisons(
-    options: CompareOptions, dataset: OpenDataset, splits: dict[str, Sample], raw: RawFiles | None
+    options: CompareOptions, dataset: OpenDataset, splits: dict[str, Sample], raw: RawContents | None
 ) -> list[Comparison]:
     """The dataset's splits with each other, or one of them with raw files or with that of another dataset."""
     from schemas.comparison import of_groups, stored_samples
@@ -192,7 +192,7 @@ def _pair(
     return compare(first, second, limits, names=names)
 
 
-def _read(options: CompareOptions, dataset: OpenDataset) -> RawFiles:
+def _read(options: CompareOptions, dataset: OpenDataset) -> RawContents:
     from beam_jobs.raw_files import read_rows
     from schemas.spec.table import Schema
 
@@ -224,7 +224,7 @@ def _patterns(paths: Sequence[str], *, rows: bool) -> list[str]:
     return [os.path.join(path, "*", "*") if path in folders else path for path in paths]
 
 
-def _reading(raw: RawFiles, dataset: OpenDataset) -> list[str]:
+def _reading(raw: RawContents, dataset: OpenDataset) -> list[str]:
     """What was read, and what of it could not be compared."""
     records = dataset.declared.records
     rejected = sum(raw.rejected.values())

@@ -30,7 +30,7 @@ class SubmittedOptions(Options):
 
 
 def _status(options: SubmittedOptions, prog: str) -> command.Report:
-    from beam_jobs.runs.finish import status
+    from beam_jobs.runs.submitted import status
 
     run_status = status(options.output)
     job = None if run_status.job is None else run_status.job.model_dump()
@@ -47,11 +47,10 @@ def _status(options: SubmittedOptions, prog: str) -> command.Report:
 
 
 def _cancel(options: SubmittedOptions, prog: str) -> command.Report:
-    from beam_jobs.runs.finish import cancel, holder_on_cluster
+    from beam_jobs.runs.submitted import cancel
 
-    holder = holder_on_cluster(options.output)
-    message = cancel(options.output, holder)
-    return command.Report(message, {"path": options.output, "run": holder.run, "message": message})
+    run, message = cancel(options.output)
+    return command.Report(message, {"path": options.output, "run": run, "message": message})
 
 
 COMMANDS = command.Commands(

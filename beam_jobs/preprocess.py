@@ -17,7 +17,7 @@ from schemas.errors import counted
 __all__ = ["app", "main"]
 
 if TYPE_CHECKING:
-    from beam_jobs.runs.append import Outcome
+    from beam_jobs.runs.append import AppendOutcome
     from schemas.dataset.holders import RemoteHolder
     from schemas.dataset.manifest import Manifest
 
@@ -77,7 +77,7 @@ def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:
     ]
 
 
-def summarize_append(output: str, outcome: Outcome, began: float) -> str:
+def summarize_append(output: str, outcome: AppendOutcome, began: float) -> str:
     """What became of an append or a replay, and what the dataset holds now. `began`: when the command did."""
     from schemas.spec.loader import records_called
 
@@ -101,7 +101,7 @@ def summarize_append(output: str, outcome: Outcome, began: float) -> str:
     return "\n".join([*lines, *places(output, manifest)])
 
 
-def _left_out(outcome: Outcome) -> Iterator[str]:
+def _left_out(outcome: AppendOutcome) -> Iterator[str]:
     """How many corrected lines of a replay were not added, and why."""
     choice = outcome.choice
     again = max(0, len(choice.records) - outcome.added)

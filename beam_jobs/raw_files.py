@@ -26,7 +26,7 @@ Progress = Callable[[int, float | None], None]  # records so far, and the share 
 
 
 @dataclasses.dataclass
-class RawFiles:
+class RawContents:
     """What raw files hold.
 
     Attributes:
@@ -57,7 +57,7 @@ class RawFiles:
         """Takes the statistics of the records; they are all of one split, whatever it is called."""
         self.sample = next(iter(samples_of(statistics).values()), None)
 
-    def check(self, first: str) -> RawFiles:
+    def check(self, first: str) -> RawContents:
         """Itself.
 
         Raises:
@@ -81,7 +81,7 @@ def read_rows(
     max_input_ratio: float,
     sample: int | None = None,
     progress: Progress = lambda done, share: None,
-) -> RawFiles:
+) -> RawContents:
     """Reads files of rows as a job would read them, up to its transform.
 
     Args:
@@ -105,7 +105,7 @@ def read_rows(
             raise UsageError(
                 f"{file.path}: has no column of {', '.join(lacking)}, which other files have; compare them one by one"
             )
-    result = RawFiles(len(paths), lacks=_lacking(schema, present) if filled else ())
+    result = RawContents(len(paths), lacks=_lacking(schema, present) if filled else ())
     columns = tuple(column for column in columns_of(schema) if column.name in present)
     statistics = Statistics(columns)
     range_bytes = RANGE_BYTES if sample is None else SAMPLE_BYTES
@@ -147,7 +147,7 @@ def read_images(
     *,
     sample: int | None,
     progress: Progress,
-) -> RawFiles:
+) -> RawContents:
     """Decodes and resizes images as the dataset's job did, and measures them.
 
     Args:
@@ -165,7 +165,7 @@ def read_images(
 
     listed = list_folders(paths) if schema.images.root is None else list_csv(paths[0], schema.images.root)
     labelled = bool(set(listed.labels) & set(classes))
-    result = RawFiles(len(paths), lacks=() if labelled else (key.TEXT,))
+    result = RawContents(len(paths), lacks=() if labelled else (key.TEXT,))
     result.refuse(listed.rejects)
     result.read = len(listed.rejects)
     places = np.arange(len(listed.paths))

@@ -67,15 +67,8 @@ class SourceOutputs:
     watched: Mapping[str, beam.PCollection]  # what else the result waits for, by argument of `write_result`
 
 
-class Rereadable(Protocol):
-    """Raw data from which rejected records are read again."""
-
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """The rejected records' raw bytes, read again from the input; a file that is a stream is read at most once."""
-
-
-class Described(Rereadable, Protocol):
-    """What a commit needs to know of the raw data."""
+class Described(Protocol):
+    """What a commit needs to know of the raw data. It is small, and may be sent to a worker."""
 
     @property
     def schema(self) -> AnySchema:
@@ -89,8 +82,15 @@ class Described(Rereadable, Protocol):
     def classes(self) -> tuple[str, ...]:
         """The classes by id, where they are known before the data is read; else none."""
 
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """Reads the raw bytes of rejected records again; a file that is a stream is read at most once.
 
-class Staged(Rereadable, Protocol):
+        Raises:
+          MillraceError: the input has changed, or cannot be read.
+        """
+
+
+class Staged(Protocol):
     """The input of any job."""
 
     def stage(self, folder: str) -> StagedInputs:
@@ -101,8 +101,15 @@ class Staged(Rereadable, Protocol):
         """How much there is to read, in the units that progress is counted in: bytes or images."""
 
 
-class JobSource(Described, Staged, Protocol):
+class JobSource(Staged, Protocol):
     """The raw data of one job, listed or opened, and checked against the schema."""
+
+    @property
+    def schema(self) -> AnySchema:
+        """The schema of the data."""
+
+    def described(self, inputs: StagedInputs) -> Described:
+        """Returns what the commit needs to know, with the input as it was staged in place of its listing."""
 
     @property
     def estimated_bytes(self) -> int:

@@ -41,7 +41,7 @@ def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> Portab
     kind: Any = type(runner)
     to_do = _TO_DO.get(kind.__name__, "check its options")
 
-    class Observed(kind):
+    class ObservedRunner(kind):
         def create_job_service(self, options: PipelineOptions) -> Any:
             _hide_closed_channels()
             try:
@@ -67,8 +67,8 @@ def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> Portab
             handle.submit = submit_and_note
             return handle
 
-    Observed.__name__ = kind.__name__  # Beam looks at the name
-    return Observed()
+    ObservedRunner.__name__ = kind.__name__  # Beam looks at the name
+    return ObservedRunner()
 
 
 def _hide_closed_channels() -> None:

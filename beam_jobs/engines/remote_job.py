@@ -187,18 +187,25 @@ def failure(job: RemoteJob, state: str, *, verbose: bool = False) -> MillraceErr
     return MillraceError(f"{job.place}: the job {job.id} failed, {cause(texts)}{more}")
 
 
-@contextlib.contextmanager
-def cancelled_on_error(job: RemoteJob, *, quiet: bool) -> Iterator[None]:
-    """Cancels the job, and waits until it has ended, if the block is left by an exception."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Unreachable):
-            if job.state() not in ENDED:
-                if not quiet:
-                    progress.say(f"cancelling the job {job.id}")
-                job.cancel()
-                deadline = time.monotonic() + CANCEL_SECONDS
-                while job.state() not in ENDED and time.monotonic() < deadline:
-                    time.sleep(job.poll_seconds)
-        raise
+def end(job: RemoteJob, *, seconds: float = CANCEL_SECONDS, quiet: bool = False) -> State:
+    """Cancels a job unless it has ended, waits until it has, and returns how it ended.
+
+    Args:
+      job: the job.
+      seconds: how long a cancelled job may take to end.
+      quiet: does not print that the job is cancelled.
+
+    Raises:
+      Unreachable: the runner does not answer.
+      MillraceError: the job did not end in time.
+    """
+    if job.state() not in ENDED:
+        if not quiet:
+            progress.say(f"cancelling the job {job.id}")
+        job.cancel()
+    until = time.monotonic() + seconds
+    while (state := job.state()) not in ENDED:
+        if time.monotonic() > until:
+            raise MillraceError(f"{job.place}: the job {job.id} has not ended {seconds:g} s after it was cancelled")
+        time.sleep(job.poll_seconds)
+    return ENDED[state]

@@ -45,26 +45,50 @@ from schemas.source_distribution import archive_name, source_distribution
 Build = Callable[[beam.Pipeline], beam.PCollection]  # adds the steps, and returns the path of the result
 
 
-def submit(
+@contextlib.contextmanager
+def started(options: RunnerOptions, build: Build, last: Callable[[], None]) -> Iterator[RemoteJob | None]:
+    """Builds a pipeline and starts it. Workers that it starts on this machine end with the block.
+
+    Args:
+      options: the job's.
+      build: adds the steps to a pipeline, which end in the path of the result.
+      last: the last step. A runner in other processes takes it on a worker, once all else is done.
+
+    Yields:
+      The job that a runner works on; None if the runner has finished it, or will begin it when this process has ended,
+      from a Flex Template.
+
+    Raises:
+      UsageError: Beam does not accept the options.
+      MillraceError: a service does not answer or did not accept the job, or a step failed.
+    """
+
+    def build_all(pipeline: beam.Pipeline) -> None:
+        _ = build(pipeline) | "Commit" >> beam.Map(_take, last)
+
+    with (
+        _prepared(options) as (beam_options, runner),
+        portable.with_workers(beam_options, runner, verbose=options.verbose),
+    ):
+        if options.is_local:
+            _submit(options, beam_options, runner, build)
+            last()
+            yield None
+        else:
+            yield _submit(options, beam_options, runner, build_all)
+
+
+def _take(_: str, last: Callable[[], None]) -> None:
+    last()
+
+
+def _submit(
     options: RunnerOptions,
     beam_options: PipelineOptions,
     runner: PipelineRunner,
     build: Callable[[beam.Pipeline], object],
 ) -> RemoteJob | None:
-    """Builds the pipeline and submits it.
-
-    Args:
-      options: the job's.
-      beam_options: those of Beam.
-      runner: the runner.
-      build: adds the steps to a pipeline.
-
-    Returns:
-      The job that a runner works on; None if the runner has finished it.
-
-    Raises:
-      MillraceError: a service does not answer or did not accept the job, or a step failed.
-    """
+    """Builds the pipeline and submits it. Returns None if the runner has finished it."""
     noted: list[PortableJob] = []
     place = portable.endpoint(beam_options) or f"{options.runner} on this machine"
     if isinstance(runner, PortableRunner):
@@ -165,14 +189,14 @@ class LocalRunner(FnApiRunner):
         if isinstance(transform, beam.Reshuffle) and options.view_as(DirectOptions).direct_num_workers == 1:
             return pvalue
         if isinstance(transform, beam.Create):
-            values = beam.ParDo(Values(transform.values)).with_output_types(transform.get_output_type())
+            values = beam.ParDo(EmitValues(transform.values)).with_output_types(transform.get_output_type())
             return pvalue | beam.Impulse() | values
         if isinstance(transform, beam.CombineGlobally) and transform.fanout:
             transform = transform.with_fanout(None)
         return super().apply(transform, pvalue, options)
 
 
-class Values(beam.DoFn):
+class EmitValues(beam.DoFn):
     """Any element -> the values. They are pickled; `Create` encodes them and decodes them in another transform."""
 
     def __init__(self, values: Iterable[Any]) -> None:
@@ -203,56 +227,6 @@ def pipeline_options(options: RunnerOptions) -> PipelineOptions:
     if options.is_local:
         return LocalOptions(list(options.beam_args))
     return PipelineOptions(list(options.beam_args))
-
-
-def run(options: RunnerOptions, build: Build, *, staging: str, total: int) -> None:
-    """Builds the pipeline, runs it and waits for it.
-
-    Args:
-      options: the job's.
-      build: adds the steps to a pipeline.
-      staging: the run's staging folder, where workers leave a sign that they have begun.
-      total: how much there is to read, for the progress.
-
-    Raises:
-      MillraceError: a step raised it, in this process or on a worker, or the runner did not finish the pipeline.
-    """
-    with (
-        _prepared(options) as (beam_options, runner),
-        portable.with_workers(beam_options, runner, verbose=options.verbose),
-    ):
-        job = submit(options, beam_options, runner, build)
-        if job is None:
-            return
-        with remote_job.cancelled_on_error(job, quiet=options.quiet):
-            state = remote_job.follow(
-                job, staging=staging, total=total, start_seconds=options.start_timeout, quiet=options.quiet
-            )
-        if state != "DONE":
-            raise remote_job.failure(job, state, verbose=options.verbose)
-
-
-def start(options: RunnerOptions, build: Build, last: Callable[[str], None]) -> RemoteJob | None:
-    """Builds the pipeline and submits it to a runner that works in other processes.
-
-    Args:
-      options: the job's.
-      build: adds the steps to a pipeline, which end in the path of the result.
-      last: the last step, which is called with that path on a worker.
-
-    Returns:
-      The job; None if the service begins it when this process has ended, from a Flex Template.
-
-    Raises:
-      UsageError: Beam does not accept the options.
-      MillraceError: the runner did not start, or did not accept the pipeline.
-    """
-
-    def build_all(pipeline: beam.Pipeline) -> None:
-        _ = build(pipeline) | "Commit" >> beam.Map(last)
-
-    with _prepared(options) as (beam_options, runner):
-        return submit(options, beam_options, runner, build_all)
 
 
 @contextlib.contextmanager

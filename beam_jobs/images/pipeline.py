@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -55,6 +56,7 @@ from schemas.spec.images import ImageSchema
 from schemas.spec.table import OFFSET, SPLIT
 from schemas.storage.json_files import parse_json
 
+_PART = "images-"  # how the names of a staged listing's files begin
 MOMENTS, CONTENTS, LEAKAGE = "moments", "contents", "leakage"
 
 
@@ -84,7 +86,7 @@ def spread(pipeline: beam.Pipeline, parts: int, read: Callable[[int], Iterator[A
 
 
 def _path_of(folder: str, part: int) -> str:
-    return layout.join(folder, f"images-{part:05d}.json")
+    return layout.join(folder, f"{_PART}{part:05d}.json")
 
 
 def stage_images(folder: str, bundles: Iterable[ImageBundle]) -> StagedImages:
@@ -97,6 +99,12 @@ def stage_images(folder: str, bundles: Iterable[ImageBundle]) -> StagedImages:
         parts += 1
         images += len(bundle.paths)
     return StagedImages(folder, parts, images)
+
+
+def read_staged(folder: str) -> Iterator[ImageBundle]:
+    """Reads the images that `stage_images` has written to a folder, in the order of the listing."""
+    parts = sum(name.startswith(_PART) for name in storage.listdir(folder))
+    return itertools.chain.from_iterable(map(StagedImages(folder, parts, images=0).read, range(parts)))
 
 
 def image_steps(

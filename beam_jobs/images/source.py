@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
-from beam_jobs.core.source import Chosen, JobInput
+from beam_jobs.core.source import Chosen, Described, JobInput
 from schemas import storage
 from schemas.dataset import OpenDataset, layout
 from schemas.errors import UsageError
@@ -204,16 +204,8 @@ class ImageSource:
         else:
             folders.copy(layout.join(transform_from, layout.INGEST_FN), ingest)
 
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """The entry of each in the listing: the file's path, or the line of the CSV file."""
-        by_csv = self.schema.images.root is not None
-        places = {reject.offset for reject in rejects}
-        entries = {}
-        for bundle in self.bundles():
-            for place in places.intersection(range(bundle.first, bundle.first + len(bundle.paths))):
-                i = place - bundle.first
-                entries[place] = listed_as(bundle.paths[i], bundle.names[i], bundle.labels[i], by_csv=by_csv)
-        return [entries[reject.offset] for reject in rejects]
+    def described(self, inputs: StagedInputs) -> Described:
+        return DescribedImages(self.schema, self.schema_text, self.classes, inputs.folder)
 
     def incompatibility(self, other: OpenDataset) -> str | None:
         """None if canonical images and classes are the same; how files are listed and split may differ."""
@@ -228,6 +220,29 @@ class ImageSource:
             return None
         theirs, ours = (", ".join(classes) for classes in (other.manifest.classes, self.classes))
         return f"has the classes {theirs}, and not {ours} (`label: {{values: [{theirs}]}}` in the schema names them)"
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribedImages:
+    """Implements `beam_jobs.core.source.Described` for images, whose listing is staged in the folder `staging`."""
+
+    schema: ImageSchema
+    schema_text: bytes
+    classes: tuple[str, ...]
+    staging: str
+
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """Returns the entry of each image in the listing: the file's path, or the line of the CSV file."""
+        from beam_jobs.images.pipeline import read_staged
+
+        by_csv = self.schema.images.root is not None
+        places = {reject.offset for reject in rejects}
+        entries = {}
+        for bundle in read_staged(self.staging):
+            for place in places.intersection(range(bundle.first, bundle.first + len(bundle.paths))):
+                i = place - bundle.first
+                entries[place] = listed_as(bundle.paths[i], bundle.names[i], bundle.labels[i], by_csv=by_csv)
+        return [entries[reject.offset] for reject in rejects]
 
 
 def _only_path(raw: JobInput) -> str:

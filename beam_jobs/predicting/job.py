@@ -15,7 +15,7 @@ from beam_jobs.core.inputs import LISTING, InputFile, StagedInputs, stage_inputs
 from beam_jobs.core.source import list_input
 from beam_jobs.engines.checks import check_cluster
 from beam_jobs.predicting.options import BATCH_IMAGES, BATCH_ROWS, BulkOptions
-from beam_jobs.runs import finish
+from beam_jobs.runs.execute import execute
 from beam_jobs.runs.run import Kind, NewRun, check_output, load_libraries, new_run
 from schemas import storage
 from schemas.dataset import layout
@@ -33,12 +33,11 @@ from schemas.rejects import Reject
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
 from schemas.spec.table import Schema
-from schemas.storage import folders
 
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_jobs.predicting.predict import Work
+    from beam_jobs.predicting.predict import PredictionSettings
     from beam_jobs.records.result import Result
 
 
@@ -70,17 +69,12 @@ class Predicted:
 
 @dataclasses.dataclass(frozen=True)
 class CommitPredictions:
-    """Implements `beam_jobs.runs.run.Committing`."""
+    """Implements `beam_jobs.runs.run.Committer`."""
 
     kind: ClassVar[Kind[Predictions]] = PREDICTIONS
     options: BulkOptions
     schema: AnySchema
     notes: Notes
-
-    @property
-    def source(self) -> CommitPredictions:
-        """What reads the raw bytes of rejects."""
-        return self
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         """Those of the rejects, which all have theirs."""
@@ -122,8 +116,6 @@ class CommitPredictions:
         parts = map(input_part, accounts(inputs, result.count_files))
         listed = write_parts(run.output, run.id, parts, count=inputs.files)
         replaced = commit.replaced(run.output, read_predictions)
-        if not run.keeps_staging:
-            folders.remove(run.staging)
         manifest = Predictions(
             **commit.entries(run, result, listed),
             name=self.schema.name,
@@ -144,7 +136,7 @@ class CommitPredictions:
 
 @dataclasses.dataclass(frozen=True)
 class BulkPrediction(CommitPredictions, abc.ABC):
-    """Implements `beam_jobs.runs.run.Work` and its source: records through an export, to shards of predictions.
+    """Implements `beam_jobs.runs.run.PipelineJob` and its source: records through an export, to shards of predictions.
 
     A subclass says what a record is.
     """
@@ -159,7 +151,7 @@ class BulkPrediction(CommitPredictions, abc.ABC):
         """Writes the inputs that records are counted by to a folder."""
 
     @abc.abstractmethod
-    def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, work: Work) -> Predicted:
+    def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, settings: PredictionSettings) -> Predicted:
         """Applies the steps that read and predict."""
 
     @property
@@ -167,16 +159,16 @@ class BulkPrediction(CommitPredictions, abc.ABC):
         """What is read."""
         return self
 
-    def committing(self, inputs: StagedInputs) -> CommitPredictions:
-        """What commits the run on a worker."""
+    def committer(self, inputs: StagedInputs) -> CommitPredictions:
+        """Returns what commits the run, without the listing."""
         return CommitPredictions(self.options, self.schema, self.notes)
 
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
         """Builds the pipeline."""
-        from beam_jobs.predicting.predict import Work
+        from beam_jobs.predicting.predict import PredictionSettings
         from beam_jobs.records.result import write_at_end
 
-        work = Work(
+        settings = PredictionSettings(
             export=self.export,
             classes=self.notes.classes,
             staging=run.staging,
@@ -190,7 +182,7 @@ class BulkPrediction(CommitPredictions, abc.ABC):
         progress.expect("predicting")
 
         def build(pipeline: beam.Pipeline) -> beam.PCollection:
-            predicted = self.predict(pipeline, inputs, work)
+            predicted = self.predict(pipeline, inputs, settings)
             return write_at_end(
                 pipeline,
                 run.staging,
@@ -217,7 +209,7 @@ class PredictOnRows(BulkPrediction):
     def stage(self, folder: str) -> StagedInputs:
         return stage_listing(folder, self.listing)
 
-    def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, work: Work) -> Predicted:
+    def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, settings: PredictionSettings) -> Predicted:
         import apache_beam as beam
 
         from beam_jobs.core.accounting import COUNTS, REJECTS
@@ -227,7 +219,7 @@ class PredictOnRows(BulkPrediction):
         group, ratio = int(self.options.piece_mb * 2**20), self.options.max_input_ratio
         ranges = FileRanges(inputs, self.schema, min(group, RANGE_BYTES), ratio, label="optional", group_bytes=group)
         groups, counts = ranges.create(pipeline, "Predict", count=True)
-        done = groups | "Predict" >> beam.ParDo(PredictRows(self.schema, work)).with_outputs(
+        done = groups | "Predict" >> beam.ParDo(PredictRows(self.schema, settings)).with_outputs(
             COUNTS, REJECTS, main="shards"
         )
         return Predicted(done.shards, (counts, done[COUNTS]), done[REJECTS])
@@ -250,7 +242,7 @@ class PredictOnImages(BulkPrediction):
         name = " ".join(self.options.input)
         return stage_inputs(folder, [InputFile(LISTING, name, 0, version, covers=self.count)], count=1)
 
-    def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, work: Work) -> Predicted:
+    def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, settings: PredictionSettings) -> Predicted:
         import apache_beam as beam
 
         from beam_jobs.core.accounting import COUNTS, REJECTS
@@ -260,9 +252,9 @@ class PredictOnImages(BulkPrediction):
 
         items = list_items(self.schema, self.paths, self.options.root).items
         bundle = BUNDLE_HERE if self.options.is_local else BUNDLE_ELSEWHERE
-        staged = stage_items(work.staging, items, bundle=bundle)
+        staged = stage_items(settings.staging, items, bundle=bundle)
         done = spread(pipeline, staged.parts, staged.read) | "Predict" >> beam.ParDo(
-            PredictImages(self.schema, work)
+            PredictImages(self.schema, settings)
         ).with_outputs(COUNTS, REJECTS, main="shards")
         return Predicted(done.shards, (done[COUNTS],), done[REJECTS])
 
@@ -323,7 +315,7 @@ def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = s
     with new_run(options.output, break_lease=options.break_lease) as run:
         check(options)  # again: another job may have committed before this one got the lease
         load_libraries(verbose=options.verbose, quiet=options.quiet)
-        return finish.complete(work, run)
+        return execute(work, run)
 
 
 def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:

@@ -56,18 +56,18 @@ from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
 
 
-class Loaded(NamedTuple):
+class LoadedExport(NamedTuple):
     """A model, and the values that it knows; None for images."""
 
     model: ServedModel
     known_values: KnownValues | None
 
 
-_loaded: dict[tuple[str, str], Loaded] = {}  # by an export's path and the digest of its notes
+_loaded: dict[tuple[str, str], LoadedExport] = {}  # by an export's path and the digest of its notes
 _loading = threading.Lock()
 
 
-def served(export: Export) -> Loaded:
+def served(export: Export) -> LoadedExport:
     """The model, which is loaded when this process first asks for it.
 
     Raises:
@@ -83,12 +83,12 @@ def served(export: Export) -> Loaded:
                     raise MillraceError(f"{export.path}: was replaced by another export while the job ran; start again")
                 check_files(folder, notes)  # what is loaded is what was checked
                 known_values = KnownValues(folder, schema) if isinstance(schema, Schema) else None
-                _loaded[key] = Loaded(ServedModel(folder, checked=True, in_callers_thread=True), known_values)
+                _loaded[key] = LoadedExport(ServedModel(folder, checked=True, in_callers_thread=True), known_values)
         return _loaded[key]
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class PredictionSettings:
     """What a worker needs to predict, beside the input."""
 
     export: Export
@@ -118,12 +118,12 @@ class Predict(beam.DoFn):
     """
 
     phase = "predicting"
-    work: Work
+    settings: PredictionSettings
 
     def setup(self) -> None:
         self._threads = usable_cores()
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="predict")
-        self._writer = self.work.writer()
+        self._writer = self.settings.writer()
 
     def teardown(self) -> None:
         self._writer.drop()
@@ -139,20 +139,20 @@ class Predict(beam.DoFn):
 class PredictRows(Predict, ReadRanges):
     """Predicts on groups of ranges."""
 
-    def __init__(self, schema: Schema, work: Work) -> None:
-        super().__init__(schema, work.staging, work.limit, work.total)
-        self.work = work
+    def __init__(self, schema: Schema, settings: PredictionSettings) -> None:
+        super().__init__(schema, settings.staging, settings.limit, settings.total)
+        self.settings = settings
 
-    def read(self, group: Group) -> Iterator[InGroup]:
+    def read(self, group: Group, path: str | None) -> Iterator[InGroup]:
         form = row_format(self.schema)
         for place, part in enumerate(group):
-            for decoded in form.read_range(part, self.schema, with_split=False, cells=self.work.pass_through):
+            for decoded in form.read_range(part, self.schema, with_split=False, cells=self.settings.pass_through):
                 yield place, decoded
 
     def process(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
-        work, form, (model, known_values) = self.work, self.work.form, served(self.work.export)
+        settings, form, (model, known_values) = self.settings, self.settings.form, served(self.settings.export)
         predict = RowPredictor(
-            model, self.schema, work.classes, pass_through=work.pass_through, known_values=known_values
+            model, self.schema, settings.classes, pass_through=settings.pass_through, known_values=known_values
         )
         files = [part.file for part in group]
 
@@ -194,9 +194,9 @@ class PredictRows(Predict, ReadRanges):
         """
         one_file = len({part.file.path for part in group}) == 1
         for batch, places in _each(decoded) if one_file else joined(decoded, group):
-            for start in range(0, batch.num_rows, self.work.batch_size):
-                span = slice(start, start + self.work.batch_size)
-                yield batch.slice(start, self.work.batch_size), places[span]
+            for start in range(0, batch.num_rows, self.settings.batch_size):
+                span = slice(start, start + self.settings.batch_size)
+                yield batch.slice(start, self.settings.batch_size), places[span]
 
 
 def _each(decoded: Iterator[InGroup]) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
@@ -256,8 +256,8 @@ def _item(fields: list[Any]) -> ImageItem:
 class PredictImages(Predict):
     """Predicts on bundles of items."""
 
-    def __init__(self, schema: ImageSchema, work: Work) -> None:
-        self.schema, self.work = schema, work
+    def __init__(self, schema: ImageSchema, settings: PredictionSettings) -> None:
+        self.schema, self.settings = schema, settings
         self.meter = workers.Meter(self.phase)
 
     def setup(self) -> None:
@@ -270,8 +270,8 @@ class PredictImages(Predict):
 
     def process(self, bundle: tuple[int, Sequence[ImageItem]]) -> Iterator[beam.pvalue.TaggedOutput]:
         first, items = bundle
-        workers.tell_begun(self.work.staging)
-        model = served(self.work.export).model
+        workers.tell_begun(self.settings.staging)
+        model = served(self.settings.export).model
         progress.enter(self.phase)
         progress.begin(first)
         rejects: list[Reject] = []
@@ -286,9 +286,9 @@ class PredictImages(Predict):
                         predicted += output_batch.num_rows
                     progress.add(first, read=read, done=read, rejected=len(refused))
                     self.meter.add(read=read, done=read, rejected=len(refused))
-                    give_up_if_certain(self.work.limit, self.work.total)
+                    give_up_if_certain(self.settings.limit, self.settings.total)
         finally:
-            reject_outputs = list(kept_rejects(self.work.staging, rejects, phase=self.phase))
+            reject_outputs = list(kept_rejects(self.settings.staging, rejects, phase=self.phase))
         yield from counted(LISTING, read=len(items), rejects=rejects)
         yield count(LISTING, WRITTEN, PREDICTED, predicted)
         yield count(LISTING, COVERED, "", len(items))
@@ -297,8 +297,8 @@ class PredictImages(Predict):
     def _answers(self, model: ServedModel, items: Sequence[ImageItem]) -> Iterator[_Answer]:
         read = functools.partial(read_item, images=self.schema.images)
         everything = map_in_order(self._readers, read, items, max_pending=2 * READERS)
-        answer = functools.partial(_answer, model=model, schema=self.schema, work=self.work)
-        pending = prefetch(batches(everything, self.work.batch_size))
+        answer = functools.partial(_answer, model=model, schema=self.schema, settings=self.settings)
+        pending = prefetch(batches(everything, self.settings.batch_size))
         yield from map_in_order(self._pool, answer, pending, max_pending=self._threads + 1)
 
 
@@ -311,7 +311,7 @@ class _Answer(NamedTuple):
     encoded: Any
 
 
-def _answer(batch: list[ReadItem], *, model: ServedModel, schema: ImageSchema, work: Work) -> _Answer:
+def _answer(batch: list[ReadItem], *, model: ServedModel, schema: ImageSchema, settings: PredictionSettings) -> _Answer:
     with _decoding.reserve(sum(read.decoding for read in batch)):
         predicted = predict_images(batch, model)
     rejects, items = list(predicted.rejects.values()), [read.item for read in predicted.answered]
@@ -324,6 +324,6 @@ def _answer(batch: list[ReadItem], *, model: ServedModel, schema: ImageSchema, w
         keys=None,
         passed={n: pa.array(c, pa.string()) for n, c in zip(schema.image_names, columns, strict=False)},
         outputs=predicted.outputs,
-        classes=work.classes,
+        classes=settings.classes,
     )
-    return _Answer(len(batch), output_batch, rejects, work.form.encode(output_batch))
+    return _Answer(len(batch), output_batch, rejects, settings.form.encode(output_batch))

@@ -29,7 +29,7 @@ from beam_jobs.core.source import KnownIds
 from beam_jobs.core.workers import BatchCoder
 from beam_jobs.profiles import tagged
 from beam_jobs.records import examples
-from beam_jobs.records.examples import Records, Rows
+from beam_jobs.records.examples import RecordBlock, UnencodedRows
 from beam_jobs.transform.rejects import PHASE, Outputs, find
 from beam_jobs.transform.vocabularies import count_unseen
 from schemas.profile.columns import ProfiledColumn, raw_apart
@@ -49,7 +49,7 @@ class Encoded:
       file, offset: the input's key and the offset of the first.
     """
 
-    records: Records
+    records: RecordBlock
     splits: np.ndarray
     file: int
     offset: int
@@ -62,14 +62,14 @@ class Encoded:
 beam.coders.registry.register_coder(Encoded, BatchCoder)
 
 
-def encode(features: pa.RecordBatch, places: np.ndarray | None = None) -> Records:
+def encode(features: pa.RecordBatch, places: np.ndarray | None = None) -> RecordBlock:
     """List columns of float32, int64 and binary: encoded, or as rows that take less room until they are shuffled.
 
     Args:
       features: the columns.
       places: the key of each row's file and its offset, int64 `[rows, 2]`; None: records of no places.
     """
-    rows = Rows.of(features, places)
+    rows = UnencodedRows.of(features, places)
     if rows is not None:
         return rows
     frames = examples.framed(RecordBatchToExamples(features))

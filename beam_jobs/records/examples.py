@@ -81,9 +81,9 @@ def with_places(frames: pa.LargeBinaryArray, places: np.ndarray) -> pa.LargeBina
     return pc.binary_join_element_wise(frames, trailers, pa.scalar(b"", pa.large_binary()))
 
 
-def apart(records: Records) -> tuple[pa.LargeBinaryArray, np.ndarray | None]:
+def apart(records: RecordBlock) -> tuple[pa.LargeBinaryArray, np.ndarray | None]:
     """The frames alone, and the places of the records, int64 `[n, 2]`, if they have places."""
-    if isinstance(records, Rows):
+    if isinstance(records, UnencodedRows):
         return records.encoded(), records.places
     if not len(records) or len(records[0].as_py()) == HEADER + len(record(records, 0)) + FOOTER:
         return records, None
@@ -101,9 +101,9 @@ def joined(frames: pa.LargeBinaryArray) -> pa.Buffer | bytes:
     return frames.buffers()[2].slice(first, last - first) if last > first else b""
 
 
-def lengths(records: Records) -> np.ndarray:
+def lengths(records: RecordBlock) -> np.ndarray:
     """The frames' lengths in bytes, with their places: int64 `[n]`. Those of rows that are not encoded yet, as then."""
-    if isinstance(records, Rows):
+    if isinstance(records, UnencodedRows):
         return records.lengths()
     offsets = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, 8 * records.offset)
     return np.diff(offsets)
@@ -137,7 +137,7 @@ Field = tuple[str, str, int]  # a feature's name, "f" for float32 or "i" for int
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class UnencodedRows:
     """Records of numbers that are not encoded yet, and take a fraction of the bytes that they take as tf.Examples.
 
     Attributes:
@@ -149,7 +149,7 @@ class Rows:
     data: np.ndarray
 
     @staticmethod
-    def of(batch: pa.RecordBatch, places: np.ndarray | None = None) -> Rows | None:
+    def of(batch: pa.RecordBatch, places: np.ndarray | None = None) -> UnencodedRows | None:
         """The rows of a batch; None if a feature is no number, or has no fixed number of values.
 
         Args:
@@ -171,7 +171,7 @@ class Rows:
             return None
         for i, values in enumerate(columns):
             data[str(i)] = values
-        return Rows(tuple(fields), data)
+        return UnencodedRows(tuple(fields), data)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -181,10 +181,10 @@ class Rows:
         return int(self.data.nbytes)
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[NumberColumn]:
         """The features' values."""
         values = [(name.encode(), self.data[str(i)]) for i, (name, _, _) in enumerate(self._features)]
-        return [Column(name, v, _sizes(v)) for name, v in values]
+        return [NumberColumn(name, v, _sizes(v)) for name, v in values]
 
     @property
     def places(self) -> np.ndarray | None:
@@ -195,10 +195,10 @@ class Rows:
     def _features(self) -> tuple[Field, ...]:
         return self.fields[:-1] if self.fields[-1][0] == PLACE else self.fields
 
-    def take(self, rows: np.ndarray) -> Rows:
+    def take(self, rows: np.ndarray) -> UnencodedRows:
         """Some of the rows."""
         whole = self.data.view(np.dtype((np.void, self.data.itemsize)))  # copied at once, and not feature by feature
-        return Rows(self.fields, whole[rows].view(self.data.dtype))
+        return UnencodedRows(self.fields, whole[rows].view(self.data.dtype))
 
     def lengths(self) -> np.ndarray:
         """The frames' lengths in bytes, int64 `[rows]`, without encoding them."""
@@ -231,7 +231,7 @@ class Rows:
         parts = []
         for rows in groups:
             group_data = self.take(rows).data
-            alike = [Column(c.name, group_data[str(i)], c.sizes[rows[:1]]) for i, c in enumerate(columns)]
+            alike = [NumberColumn(c.name, group_data[str(i)], c.sizes[rows[:1]]) for i, c in enumerate(columns)]
             parts.append(sealed(_frames(alike)))
         places = np.empty(len(self), np.int64)
         places[np.concatenate(groups)] = np.arange(len(self))
@@ -254,21 +254,21 @@ def row_type(fields: Sequence[Field]) -> np.dtype:
     return np.dtype([(str(i), _DTYPE[kind], (width,)) for i, (_, kind, width) in enumerate(fields)])
 
 
-Records: TypeAlias = pa.LargeBinaryArray | Rows  # framed tf.Examples, or rows that are not encoded yet
+RecordBlock: TypeAlias = pa.LargeBinaryArray | UnencodedRows  # framed tf.Examples, or rows that are not encoded yet
 
 
-def frames(records: Records) -> pa.LargeBinaryArray:
+def frames(records: RecordBlock) -> pa.LargeBinaryArray:
     """Records as framed tf.Examples, large_binary `[rows]`."""
-    return records.frames() if isinstance(records, Rows) else records
+    return records.frames() if isinstance(records, UnencodedRows) else records
 
 
-def taken(records: Records, rows: np.ndarray) -> Records:
+def taken(records: RecordBlock, rows: np.ndarray) -> RecordBlock:
     """Some of the records."""
-    return records.take(rows) if isinstance(records, Rows) else records.take(pa.array(rows))
+    return records.take(rows) if isinstance(records, UnencodedRows) else records.take(pa.array(rows))
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
+class NumberColumn:
     """A feature's values, float32 or int64 `[rows, k]`, and the encoded size of each in bytes, uint8 `[rows, k]`.
 
     Where all rows have the same sizes, those of one row may stand for them, `[1, k]`.
@@ -324,7 +324,7 @@ def _alike(sizes: np.ndarray) -> list[np.ndarray] | None:
     return groups if all((varied[rows] == varied[rows[:1]]).all() for rows in groups) else None
 
 
-def _frames(columns: list[Column]) -> np.ndarray:
+def _frames(columns: list[NumberColumn]) -> np.ndarray:
     """uint8 `[rows, HEADER + length + FOOTER]`: tf.Examples of rows whose values have equal sizes.
 
     There is space for the frames' headers and footers.
@@ -345,7 +345,7 @@ def _frames(columns: list[Column]) -> np.ndarray:
     return frames
 
 
-def _wrapper(column: Column, size: int) -> bytes:
+def _wrapper(column: NumberColumn, size: int) -> bytes:
     """What stands before a feature's values, which take `size` bytes, in a tf.Example."""
     values = bytes([_LIST]) + _varint(size) if size else b""
     value = bytes([_KIND[column.values.dtype.kind]]) + _varint(len(values) + size) + values

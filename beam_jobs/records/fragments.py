@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from beam_jobs.core.shuffle_plan import ShufflePlan, bucket_order, permutation
 from beam_jobs.records import examples
-from beam_jobs.records.examples import Field, Records, Rows, row_type
+from beam_jobs.records.examples import Field, RecordBlock, UnencodedRows, row_type
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.provenance import PlacesFile
@@ -75,7 +75,7 @@ def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment
     records = examples.taken(examples.frames(encoded.records) if plan.small else encoded.records, order)
     lengths = examples.lengths(records)
     path = os.path.join(folder, f"fragment-{uuid.uuid4().hex}")
-    if isinstance(records, Rows):
+    if isinstance(records, UnencodedRows):
         _write(path, records.data.view(np.uint8).data)
     else:
         _write(path, examples.joined(records))
@@ -86,7 +86,7 @@ def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment
     return Fragment(
         path,
         (encoded.file, encoded.offset),
-        records.fields if isinstance(records, Rows) else None,
+        records.fields if isinstance(records, UnencodedRows) else None,
         rows.astype(np.int32),
         ends[row_ends] - ends[row_ends - rows],
     )
@@ -137,7 +137,7 @@ class FragmentTable:
         """The number of framed bytes in each bucket."""
         return np.diff(self.sizes.sum(axis=0)).tolist()
 
-    def read_bucket(self, bucket: int) -> Records:
+    def read_bucket(self, bucket: int) -> RecordBlock:
         """All records of a bucket: rows if all fragments hold such with the same features, else frames."""
         bucket -= self.first
         parts = np.flatnonzero(self.rows[:, bucket + 1] > self.rows[:, bucket]).tolist()
@@ -145,13 +145,13 @@ class FragmentTable:
             return pa.concat_arrays([examples.frames(self._read([part], bucket)) for part in parts])
         return self._read(parts, bucket)
 
-    def _read(self, parts: list[int], bucket: int) -> Records:
+    def _read(self, parts: list[int], bucket: int) -> RecordBlock:
         """The records that some fragments, all of the same features, have in a bucket."""
         fields = self.fields[parts[0]] if parts else None
         if fields is not None:
             rows = np.empty(int(np.diff(self.rows[parts, bucket : bucket + 2]).sum()), row_type(fields))
             self._read_slices(parts, bucket, self.rows, "", rows)
-            return Rows(fields, rows)
+            return UnencodedRows(fields, rows)
         blob = np.empty(int(np.diff(self.sizes[parts, bucket : bucket + 2]).sum()), np.uint8)
         lengths = np.empty(int(np.diff(self.rows[parts, bucket : bucket + 2]).sum()), np.int32)
         self._read_slices(parts, bucket, self.sizes, "", blob)
@@ -175,7 +175,7 @@ def _read_slice(path: str, start: int, into: np.ndarray) -> None:
         raise OSError(f"{path}: {byte_count} bytes at {start}, expected {into.nbytes}: the fragment is truncated")
 
 
-def merge_buckets(table: FragmentTable, *, seed: int) -> Iterator[Records]:
+def merge_buckets(table: FragmentTable, *, seed: int) -> Iterator[RecordBlock]:
     """A shard's records, bucket by bucket, each bucket permuted."""
     for bucket in table.buckets:
         records = table.read_bucket(bucket)
@@ -186,7 +186,7 @@ def merge_buckets(table: FragmentTable, *, seed: int) -> Iterator[Records]:
 
 def write_shard(
     path: str,
-    chunks: Iterator[Records],
+    chunks: Iterator[RecordBlock],
     *,
     split: str,
     index: int,

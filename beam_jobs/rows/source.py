@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_jobs.core.inputs import InputFile, StagedInputs, stage_inputs, stage_listing
 from beam_jobs.core.options import JobOptions
-from beam_jobs.core.source import Chosen, JobInput
+from beam_jobs.core.source import Chosen, Described, JobInput
 from beam_jobs.rows.children import Children, SharedWork, workers_by_default
 from beam_jobs.rows.groups import CorrectedRecords, Group, grouped, units_of
 from schemas import storage
@@ -144,18 +144,8 @@ class RowSource:
         work = self._work(plan.cache_dir or "", groups, statistics=plan.statistics, leakage=plan.leakage)
         return row_steps(pipeline, plan, schema=self.schema, ranges=ranges, work=work)
 
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        offsets: dict[str, list[int]] = {}
-        for reject in rejects:
-            offsets.setdefault(reject.source, []).append(reject.offset)
-        raw_by_place: dict[tuple[str, int], bytes] = {}
-        versions = {file.path: file.version for file in self.listing if file.path in offsets}
-        for path, places in offsets.items():
-            file = open_row_file(path, self.schema, self.max_input_ratio)
-            storage.check_version(path, versions[path], file.version)
-            raws = row_format(self.schema).read_records(file, self.schema, places)
-            raw_by_place |= {(path, offset): raw for offset, raw in raws.items()}
-        return [raw_by_place[r.source, r.offset] for r in rejects]
+    def described(self, inputs: StagedInputs) -> Described:
+        return DescribedRows(self.schema, self.schema_text, self.max_input_ratio, inputs)
 
     def incompatibility(self, other: OpenDataset) -> str | None:
         """None if features and label are equal; the file format and the split may differ."""
@@ -168,6 +158,31 @@ class RowSource:
             other.schema.model_copy(update=same), self.schema, called=("that dataset", "this schema")
         )
         return f"was written with other features or another label ({described})"
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribedRows:
+    """Implements `beam_jobs.core.source.Described` for files of rows."""
+
+    schema: Schema
+    schema_text: bytes
+    max_input_ratio: float
+    inputs: StagedInputs
+    classes: tuple[str, ...] = ()  # always empty: the transform has them
+
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        offsets: dict[str, list[int]] = {}
+        for reject in rejects:
+            offsets.setdefault(reject.source, []).append(reject.offset)
+        raw_by_place: dict[tuple[str, int], bytes] = {}
+        for listed in storage.Listing((path, storage.stat(path)) for path in offsets):
+            path, places = listed.path, offsets[listed.path]
+            (staged,) = (file for file in self.inputs.read(self.inputs.part_of(listed.key)) if file.path == path)
+            file = open_row_file(path, self.schema, self.max_input_ratio)
+            storage.check_version(path, staged.version, file.version)
+            raws = row_format(self.schema).read_records(file, self.schema, places)
+            raw_by_place |= {(path, offset): raw for offset, raw in raws.items()}
+        return [raw_by_place[r.source, r.offset] for r in rejects]
 
 
 def open_rows(schema: Schema, raw: JobInput) -> RowSource:
@@ -232,10 +247,23 @@ class CorrectedRows(RowSource):
                 part = records[i : i + RECORDS_AT_ONCE]
                 yield CorrectedRecords(file, tuple(r.raw for r in part), tuple(r.was.offset for r in part))
 
-    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """The corrected bytes of what is rejected again."""
+    def described(self, inputs: StagedInputs) -> Described:
         raws = {record.key: record.raw for record in self.corrected}
-        return [raws[reject.source, reject.offset] for reject in rejects]
+        return DescribedCorrections(self.schema, self.schema_text, raws)
+
+
+@dataclasses.dataclass(frozen=True)
+class DescribedCorrections:
+    """Implements `beam_jobs.core.source.Described` for corrected rows: `raws` are their bytes, by file and offset."""
+
+    schema: Schema
+    schema_text: bytes
+    raws: Mapping[tuple[str, int], bytes]
+    classes: tuple[str, ...] = ()  # always empty: the transform has them
+
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """Returns the corrected bytes of what is rejected again."""
+        return [self.raws[reject.source, reject.offset] for reject in rejects]
 
 
 def known_inputs(base: OpenDataset) -> dict[str, KnownInput]:

@@ -1,7 +1,6 @@
-"""One run of a job: lease, stage, execute, check the accounts, commit, report, clean up.
+"""One run of a job: take the lease, stage the input, run the pipeline, whose last step commits, and report.
 
-Options enter and a manifest leaves. A run writes a dataset, adds new input to one, measures it anew, or replays its
-rejects. One that a cluster executes commits in the last step of its pipeline, with or without its launcher.
+Options enter and a manifest leaves. A run writes a dataset, or adds new input or corrected rejects to one.
 """
 
 __all__ = [
@@ -10,10 +9,13 @@ __all__ = [
     "corrections",
     "data_report",
     "drift",
-    "finish",
+    "execute",
+    "failed",
     "job",
     "known",
+    "last_step",
     "merge",
     "run",
+    "submitted",
     "write",
 ]

@@ -12,6 +12,7 @@ from beam_jobs.images.source import ImageSource
 from beam_jobs.records.existing import open_base, statistics_of
 from beam_jobs.rows.children import Children
 from beam_jobs.runs.corrections import Choice, choose_corrected
+from beam_jobs.runs.execute import execute
 from beam_jobs.runs.known import choose_new, choose_new_images
 from beam_jobs.runs.run import OtherTransform, load_libraries, new_run, open_source
 from beam_jobs.runs.write import WriteDataset, started_children
@@ -24,7 +25,7 @@ Report = Callable[[Sequence[str]], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class AppendOutcome:
     """What became of an append.
 
     Attributes:
@@ -52,7 +53,7 @@ class Prepared:
       base: the dataset.
       job: the options of the job that reads the input.
       source: the new input, or the corrected rejects; None if there is nothing to add.
-      skipped, choice: see `Outcome`.
+      skipped, choice: see `AppendOutcome`.
     """
 
     base: OpenDataset
@@ -61,12 +62,12 @@ class Prepared:
     skipped: tuple[tuple[str, str], ...] = ()
     choice: Choice = dataclasses.field(default_factory=Choice)
 
-    def outcome(self, manifest: Manifest) -> Outcome:
+    def outcome(self, manifest: Manifest) -> AppendOutcome:
         """The outcome, by the manifest that the dataset has now."""
-        return Outcome(self.base.manifest, manifest, self.skipped, self.choice)
+        return AppendOutcome(self.base.manifest, manifest, self.skipped, self.choice)
 
 
-def run_append(options: AppendOptions, *, report: Report = storage.print_notes) -> Outcome:
+def run_append(options: AppendOptions, *, report: Report = storage.print_notes) -> AppendOutcome:
     """Runs the append to its end. Where there is nothing to add, the dataset stays as it is.
 
     Raises:
@@ -86,8 +87,8 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
             return prepared.outcome(now.manifest)
         with started_children(prepared.job, source, run) as children:
             load_libraries(verbose=options.verbose, quiet=options.quiet)
-            work = _addition(prepared, source, children, allow_drift=options.allow_drift)
-            manifest = run.write(work)
+            job = _addition(prepared, source, children, allow_drift=options.allow_drift)
+            manifest = execute(job, run)
     return prepared.outcome(manifest)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import importlib.metadata
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from beam_jobs.core import parity, progress
 from beam_jobs.core.accounting import READ, WRITTEN, RejectFile
 from beam_jobs.core.inputs import StagedInputs
+from beam_jobs.core.options import JobOptions
+from beam_jobs.core.source import Described
 from beam_jobs.records import examples
 from beam_jobs.records.accounts import Unfit, accounts, input_part
 from beam_jobs.records.existing import files_of, place_contents, statistics_of
@@ -20,9 +23,10 @@ from beam_jobs.records.result import Result, check_counts, late_rejects
 from beam_jobs.runs import data_warnings, drift
 from beam_jobs.runs.data_report import place_leakage, place_report
 from beam_jobs.runs.merge import count_inputs, merged_inputs, merged_manifest
-from beam_jobs.runs.run import M, NewRun, Records
+from beam_jobs.runs.run import DATASET, Kind, M, NewRun, OtherTransform
 from schemas import storage
 from schemas.dataset import OpenDataset, layout
+from schemas.dataset.lease import lease_of_job
 from schemas.dataset.manifest import (
     File,
     InputPart,
@@ -115,121 +119,149 @@ def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
 _PACKAGES = ("apache-beam", "tensorflow", "tensorflow-transform", "tfx-bsl", "pyarrow", "numpy")
 
 
-def check(work: Records, inputs: StagedInputs, result: Result) -> None:
-    """Checks that a result may become a dataset.
+@dataclasses.dataclass(frozen=True)
+class CommitDataset:
+    """Commits the records of a run to a dataset. Implements `beam_jobs.runs.run.Committer`.
 
-    Raises:
-      Unfit: a record is unaccounted for, too many records were rejected, or a split is empty.
+    Attributes:
+      options: the job's.
+      source: the raw data.
+      transform: the one that was applied; None: it was measured.
+      onto: the dataset that the records are added to.
+      tried: its rejects, of which the records are corrections; none: they are new input.
+      allow_drift: no threshold of drift fails it.
     """
-    read, tried = result.total(READ), len(work.tried)
-    if tried and result.rejected == tried:
-        raise Unfit(f"none of {counted(tried, 'corrected records')} could be written; the dataset is unchanged")
-    if tried not in (0, read):
-        raise Unfit(
-            f"{tried:,} records tried, {read:,} read, {result.total(WRITTEN):,} written and {result.rejected:,} "
-            "rejected. This is a bug; nothing was committed."
+
+    kind: ClassVar[Kind[Manifest]] = DATASET
+    options: JobOptions
+    source: Described
+    transform: OtherTransform | None
+    onto: OpenDataset | None = None
+    tried: Sequence[Reject] = ()
+    allow_drift: bool = False
+
+    def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
+        """See `beam_jobs.core.source.Described`."""
+        return self.source.raw_bytes(rejects)
+
+    @property
+    def own_function(self) -> str | None:
+        """The user's preprocessing_fn, if the transform is not derived from the schema."""
+        return (self.transform or self.options).preprocessing_fn
+
+    def check(self, inputs: StagedInputs, result: Result) -> None:
+        """Checks that a result may become a dataset.
+
+        Raises:
+          Unfit: a record is unaccounted for, too many records were rejected, or a split is empty.
+        """
+        read, tried = result.total(READ), len(self.tried)
+        if tried and result.rejected == tried:
+            raise Unfit(f"none of {counted(tried, 'corrected records')} could be written; the dataset is unchanged")
+        if tried not in (0, read):
+            raise Unfit(
+                f"{tried:,} records tried, {read:,} read, {result.total(WRITTEN):,} written and {result.rejected:,} "
+                "rejected. This is a bug; nothing was committed."
+            )
+        check_counts(result, inputs, self.options.reject_limit)
+        schema = self.source.schema
+        rows = {split: sum(s.rows for s in result.shards if s.split == split) for split in schema.split_names}
+        for split in rows if self.onto is None else ():
+            if not rows[split]:
+                uneven = uneven_splits(schema, rows) if isinstance(schema, Schema) else None
+                remedy = "increase its fraction in the schema, set it to 0 to drop the split, or add input"
+                raise Unfit(
+                    f"the split {split!r} is empty: it got none of {counted(read, 'records')}; {uneven or remedy}."
+                )
+
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Manifest:
+        """Checks the result, gives all files their final names, and swaps the manifest.
+
+        Args:
+          run: the run.
+          inputs: what was read.
+          result: the result of its pipeline.
+
+        Raises:
+          Unfit: a record is unaccounted for, too many were rejected, a split is empty, or the data has drifted.
+          LeaseError: another job has taken the lease; the manifest has not changed.
+        """
+        self.check(inputs, result)
+        options, source, onto = self.options, self.source, self.onto
+        schema, compared, statistics = source.schema, drift.Compared(), collected(result)
+        if statistics is not None and not self.tried:
+            compared = drift.compare_job(statistics, schema, output=run.output, compare_to=options.compare_to)
+        if not self.allow_drift:
+            drift.check_drift(compared.comparisons)
+        splits = {split: place_split(run, result, split, options.compression) for split in schema.split_names}
+        place_rejects(run.folder, result, late_rejects(result, source.raw_bytes), onto=onto, tried=self.tried)
+        place_contents(run.folder, result.content_files, onto=onto)
+        if onto is None:  # else they are the dataset's, whose transform is the same
+            place_parity(run.folder, result)
+        described, comparisons = None, compared.comparisons
+        if statistics is not None:
+            if onto is not None and (before := described_before(onto)) is not None:
+                statistics.merge(before)
+            described = place_statistics(run.folder, statistics)
+            if self.tried:  # no threshold fails them
+                comparisons = drift.of_splits(statistics, schema)
+        leakage = place_leakage(run.folder, result, inputs, described)
+        placed_drift = drift.place_drift(run.folder, comparisons)
+        folders.create(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
+        parts: Iterable[InputPart] = (input_part(part) for part in accounts(inputs, result.count_files))
+        count = inputs.files
+        if onto is not None:
+            count = count_inputs(onto.manifest, count, tried=bool(self.tried))
+            parts = merged_inputs(onto, parts, tried=self.tried)
+        listed = write_parts(run.output, run.id, parts, count=count)
+        before_this = replaced(run.output, read_manifest)
+        manifest = Manifest(
+            **entries(run, result, listed),
+            name=schema.name,
+            schema_fingerprint=schema.fingerprint,
+            format=schema.format,
+            classes=source.classes,
+            compression=options.compression,
+            seed=options.seed,
+            split_hash_version=split_hash.VERSION,
+            splits=splits,
+            files=(),
+            written=result.total(WRITTEN),
+            previous=() if before_this is None else tuple(sorted(before_this.runs)),
+            transform_from=self.transform.run if self.transform else None,
+            preprocessing_fn=self.own_function,
         )
-    check_counts(result, inputs, work.options.reject_limit)
-    schema = work.source.schema
-    rows = {split: sum(s.rows for s in result.shards if s.split == split) for split in schema.split_names}
-    for split in rows if work.onto is None else ():
-        if not rows[split]:
-            uneven = uneven_splits(schema, rows) if isinstance(schema, Schema) else None
-            remedy = "increase its fraction in the schema, set it to 0 to drop the split, or add input"
-            raise Unfit(f"the split {split!r} is empty: it got none of {counted(read, 'records')}; {uneven or remedy}.")
-
-
-def commit(work: Records, run: NewRun, inputs: StagedInputs, result: Result) -> Manifest:
-    """Checks the result, gives all files their final names, and swaps the manifest.
-
-    Args:
-      work: what it writes.
-      run: the run.
-      inputs: what was read.
-      result: the result of its pipeline.
-
-    Raises:
-      Unfit: a record is unaccounted for, too many were rejected, a split is empty, or the data has drifted.
-      LeaseError: another job has taken the lease; the manifest has not changed.
-    """
-    check(work, inputs, result)
-    options, source, onto = work.options, work.source, work.onto
-    schema, compared, statistics = source.schema, drift.Compared(), collected(result)
-    if statistics is not None and not work.tried:
-        compared = drift.compare_job(statistics, schema, output=run.output, compare_to=options.compare_to)
-    if not work.allow_drift:
-        drift.check_drift(compared.comparisons)
-    splits = {split: place_split(run, result, split, options.compression) for split in schema.split_names}
-    place_rejects(run.folder, result, late_rejects(result, source.raw_bytes), onto=onto, tried=work.tried)
-    place_contents(run.folder, result.content_files, onto=onto)
-    if onto is None:  # else they are the dataset's, whose transform is the same
-        place_parity(run.folder, result)
-    described, comparisons = None, compared.comparisons
-    if statistics is not None:
-        if onto is not None and (before := described_before(onto)) is not None:
-            statistics.merge(before)
-        described = place_statistics(run.folder, statistics)
-        if work.tried:  # no threshold fails them
-            comparisons = drift.of_splits(statistics, schema)
-    leakage = place_leakage(run.folder, result, inputs, described)
-    placed_drift = drift.place_drift(run.folder, comparisons)
-    folders.create(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
-    parts: Iterable[InputPart] = (input_part(part) for part in accounts(inputs, result.count_files))
-    count = inputs.files
-    if onto is not None:
-        count = count_inputs(onto.manifest, count, tried=bool(work.tried))
-        parts = merged_inputs(onto, parts, tried=work.tried)
-    listed = write_parts(run.output, run.id, parts, count=count)
-    before_this = replaced(run.output, read_manifest)
-    manifest = Manifest(
-        **entries(run, result, listed),
-        name=schema.name,
-        schema_fingerprint=schema.fingerprint,
-        format=schema.format,
-        classes=source.classes,
-        compression=options.compression,
-        seed=options.seed,
-        split_hash_version=split_hash.VERSION,
-        splits=splits,
-        files=(),
-        written=result.total(WRITTEN),
-        previous=() if before_this is None else tuple(sorted(before_this.runs)),
-        transform_from=work.transform_from,
-        preprocessing_fn=work.own_function,
-    )
-    written = data_warnings.WrittenRun(
-        schema=schema,
-        result=result,
-        rows={split: manifest.splits[split].rows for split in manifest.splits},
-        inputs=read_inputs(run.output, manifest),
-        statistics=statistics,
-        described=described,
-        leakage=leakage,
-        compared=compared,
-    )
-    warnings = tuple(data_warnings.warnings(written, added=onto is not None))
-    manifest = manifest.model_copy(update={"warnings": warnings})
-    if not run.keeps_staging:
-        folders.remove(run.staging)
-    if onto is not None:
-        manifest = merged_manifest(onto.manifest, manifest, tried=len(work.tried))
-    phases = progress.phases() if options.is_local else ()
-    place_report(run.output, manifest, statistics=described, comparisons=placed_drift, phases=phases)
-    shards = {file.path for file in manifest.shard_files}
-    manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
-    publish(run, manifest)
-    return manifest
+        written = data_warnings.WrittenRun(
+            schema=schema,
+            result=result,
+            rows={split: manifest.splits[split].rows for split in manifest.splits},
+            inputs=read_inputs(run.output, manifest),
+            statistics=statistics,
+            described=described,
+            leakage=leakage,
+            compared=compared,
+        )
+        warnings = tuple(data_warnings.warnings(written, added=onto is not None))
+        manifest = manifest.model_copy(update={"warnings": warnings})
+        if onto is not None:
+            manifest = merged_manifest(onto.manifest, manifest, tried=len(self.tried))
+        phases = progress.phases() if options.is_local else ()
+        place_report(run.output, manifest, statistics=described, comparisons=placed_drift, phases=phases)
+        shards = {file.path for file in manifest.shard_files}
+        manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})
+        publish(run, manifest)
+        return manifest
 
 
 def publish(run: NewRun, manifest: Manifest | Predictions) -> None:
-    """Flushes all files of the run to disk, then swaps the manifest. Every job commits this way.
+    """Flushes the run to disk, but for what is removed after the commit, then swaps the manifest. All jobs commit so.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
     """
-    folders.flush(run.folder)
+    folders.flush(run.folder, exclude=layout.STAGING)
     folders.flush_name(run.output)
-    run.lease.put(layout.MANIFEST, manifest.to_json(), run.replaces)
+    lease_of_job(run.output, run.id).put(layout.MANIFEST, manifest.to_json(), run.replaces)
 
 
 def entries(run: NewRun, result: Result, listed: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import JobInput, JobSource, list_input
 from beam_jobs.engines.checks import check_can_leave, check_cluster, read_or_written
-from beam_jobs.runs import finish
+from beam_jobs.runs.execute import execute, submit
 from beam_jobs.runs.run import DATASET, NewRun, OtherTransform, check_output, load_libraries, new_run, open_source
 from beam_jobs.runs.write import PreprocessingFn, WriteDataset, started_children
 from schemas import storage
@@ -109,8 +109,8 @@ def run_job(
         raise UsageError(
             "no_wait: a job that is not waited for has no dataset yet; use `millrace preprocess --no_wait`"
         )
-    with _prepared(options, report, configure=configure) as (work, run):
-        return finish.complete(work, run)
+    with _prepared(options, report, configure=configure) as (job, run):
+        return execute(job, run)
 
 
 def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes) -> RemoteHolder:
@@ -121,8 +121,8 @@ def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] =
       MillraceError: the job could not be submitted.
     """
     check_can_leave(options)
-    with _prepared(options, report, configure=True) as (work, run):
-        return finish.submit(work, run)[0]
+    with _prepared(options, report, configure=True) as (job, run):
+        return submit(job, run)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from beam_jobs.core import parity
@@ -12,8 +12,10 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.core.source import JobSource
 from beam_jobs.rows.children import Children
 from beam_jobs.rows.source import RowSource
-from beam_jobs.runs.run import DATASET, Kind, NewRun, Records, temporary_folder
+from beam_jobs.runs.run import DATASET, Kind, NewRun, OtherTransform, temporary_folder
 from schemas import storage
+from schemas.dataset import OpenDataset
+from schemas.rejects import Reject
 from schemas.spec.table import SPLITS, Schema
 
 if TYPE_CHECKING:
@@ -22,38 +24,43 @@ if TYPE_CHECKING:
     from beam_jobs.core.inputs import StagedInputs
     from beam_jobs.core.shuffle_plan import ShardOptions
     from beam_jobs.core.source import KnownIds
-    from beam_jobs.records.result import Result
+    from beam_jobs.runs.commit import CommitDataset
     from schemas.dataset.manifest import Manifest
 
 
 PreprocessingFn = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-class CommitDataset(Records):
-    """Implements `beam_jobs.runs.run.Committing`."""
-
-    kind: ClassVar[Kind[Manifest]] = DATASET
-
-    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Manifest:
-        """See `beam_jobs.runs.commit.commit`."""
-        from beam_jobs.runs import commit
-
-        return commit.commit(self, run, inputs, result)
-
-
 @dataclasses.dataclass(frozen=True)
-class WriteDataset(CommitDataset):
-    """Implements `beam_jobs.runs.run.Work`: raw data through a transform, to a dataset or to one that is there.
+class WriteDataset:
+    """Implements `beam_jobs.runs.run.PipelineJob`: raw data through a transform, to a dataset or to one that is there.
 
     Attributes:
+      options: the job's.
+      source: the raw data.
+      transform: the one that is applied; None: it is measured.
       function: the user's preprocessing_fn; None: the schema's own.
-      children: processes that decode the records, and end with the work.
+      children: processes that decode the records, and end with the job.
+      onto: the dataset that the records are added to.
+      tried: its rejects, of which the records are corrections; none: they are new input.
+      allow_drift: no threshold of drift fails it.
     """
 
+    kind: ClassVar[Kind[Manifest]] = DATASET
+    options: JobOptions
     source: JobSource
+    transform: OtherTransform | None
     function: PreprocessingFn | None = None
     _: dataclasses.KW_ONLY
     children: Children | None = None
+    onto: OpenDataset | None = None
+    tried: Sequence[Reject] = ()
+    allow_drift: bool = False
+
+    @property
+    def own_function(self) -> str | None:
+        """The user's preprocessing_fn, if the transform is not derived from the schema."""
+        return (self.transform or self.options).preprocessing_fn
 
     def known_ids(self) -> Mapping[str, KnownIds]:
         """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
@@ -99,13 +106,13 @@ class WriteDataset(CommitDataset):
         )
         return lambda p: result.finish(p, plan, source.steps(p, plan))
 
-    def committing(self, inputs: StagedInputs) -> CommitDataset:
-        """What commits the run on a worker: the same without the listing, the user's function and the processes."""
-        from beam_jobs.runs.finish import RecordedInput
+    def committer(self, inputs: StagedInputs) -> CommitDataset:
+        """Returns what commits the run: the same without the listing, the user's function and the processes."""
+        from beam_jobs.runs.commit import CommitDataset
 
-        source, options = self.source, dataclasses.replace(self.options, beam_args=())
-        recorded = RecordedInput(source.schema, source.schema_text, source.classes, options, inputs)
-        return CommitDataset(options, recorded, self.transform)
+        options = dataclasses.replace(self.options, beam_args=())
+        described = self.source.described(inputs)
+        return CommitDataset(options, described, self.transform, self.onto, self.tried, self.allow_drift)
 
 
 @contextlib.contextmanager

@@ -7,10 +7,11 @@ the manifest is swapped only if the job still holds the lease and the manifest h
 A new holder first fences the manifest (`folders.fence`), so that a job that was suspended between the
 comparison and the swap cannot commit either. A lost lease never returns to its old holder.
 
-A launcher hands its lease over to a job on a cluster before it submits the job, which sends no heartbeats. The last
-step of the job commits and gives the lease back. Until then the lease is free when the runner says that the job has
-ended, or, where the runner does not answer, when somebody breaks it (`--break_lease`). Several attempts at the last
-step may run at once; the conditional put of the manifest decides between them.
+The last step of a job, in the launcher's process or on a worker, finds the lease by the run's name (`lease_of_job`),
+commits and gives the lease back. Several attempts at it may run at once; the conditional put of the manifest decides
+between them. A launcher whose job on a cluster goes on without it hands the lease over to that job, which sends no
+heartbeats. Such a lease is free when the runner says that the job has ended, or, where the runner does not answer, when
+somebody breaks it (`--break_lease`).
 """
 
 from __future__ import annotations
@@ -104,28 +105,14 @@ class Lease:
                         ) from error
             # The lease was rewritten: by the launcher, which adds the job's id, or by another job that has taken it.
 
-    def is_lost(self) -> bool:
-        """Returns whether another process is known to have taken the lease."""
-        try:
-            self.renew()
-        except LeaseError:
-            return True
-        except MillraceError:  # unknown, such as without network
-            return False
-        return False
-
     def hand_over(self, holder: RemoteHolder) -> None:
         """Gives the lease to a remote job, or adds the job's id. It is then released by `release` alone.
 
         Raises:
           LeaseError: another process has taken it.
         """
-        self.renew()
         with self._lock:
-            try:
-                self._snapshot = folders.swap(self._path, holder.model_dump_json().encode(), self._snapshot)
-            except Changed as error:
-                raise LeaseError(self._taken()) from error
+            self._snapshot = self._swap_mine(holder.model_dump_json().encode())
             self._holder = holder
 
     @property
@@ -135,15 +122,22 @@ class Lease:
 
     def release(self) -> None:
         """Removes the lease, unless another process has taken it."""
-        with self._lock, contextlib.suppress(Changed, LeaseError):
-            snapshot = self._mine() if self.is_remote else self._snapshot
-            folders.swap(self._path, None, snapshot)
+        with self._lock, contextlib.suppress(LeaseError):
+            self._swap_mine(None)
 
     def lost(self) -> LeaseError:
         """Returns the error of a job that lost its lease before it committed; names the new holder."""
         return LeaseError(
             f"{self._taken()}. Nothing of this job was committed. Run it again when the other one has finished."
         )
+
+    def _swap_mine(self, data: bytes | None) -> Snapshot:
+        """Replaces or removes the lease, whatever others that act for the same run have written into it meanwhile."""
+        while True:
+            try:
+                return folders.swap(self._path, data, self._snapshot)
+            except Changed:
+                self._snapshot = self._mine()
 
     def _mine(self) -> Snapshot:
         """The lease as it is now. Raises LeaseError if another process has taken it."""
@@ -174,6 +168,7 @@ def hold(
     stale_seconds: float = STALE_SECONDS,
     has_ended: HasEnded = unknown_to_have_ended,
     break_lease: bool = False,
+    instead_of: str | None = None,
 ) -> Iterator[Lease]:
     """Holds the lease on a dataset directory during the `with` block; creates the directory if it is missing.
 
@@ -184,11 +179,12 @@ def hold(
       stale_seconds: the age of the last heartbeat at which another holder's lease is free.
       has_ended: whether a remote job that holds the lease has ended, so that it is free.
       break_lease: take it even if it cannot be found out whether such a job has ended.
+      instead_of: the run whose lease is taken in any case, so that no step of that run can commit any more.
 
     Raises:
       LeaseError: another process, or a job on a cluster, holds it.
     """
-    lease = _take(data_dir, this_process(run), stale_seconds, has_ended, break_lease=break_lease)
+    lease = _take(data_dir, this_process(run), stale_seconds, has_ended, instead_of, break_lease=break_lease)
     done = threading.Event()
 
     def beat() -> None:
@@ -232,14 +228,14 @@ def _let_go(lease: Lease, beats: threading.Thread) -> None:
 
 
 def lease_of_job(data_dir: str, run: str) -> Lease:
-    """Returns the lease of a remote job, for a step of that job.
+    """Finds the lease of a run, for whoever acts for that run: its last step, or its launcher.
 
     Raises:
       LeaseError: another process has taken it, or it was broken.
     """
     snapshot = folders.look(layout.join(data_dir, layout.LEASE))
     holder = read_holder(snapshot)
-    if isinstance(holder, RemoteHolder) and holder.run == run:
+    if holder is not None and holder.run == run:
         return Lease(data_dir, holder, snapshot)
     by = f"is held by {holder}" if holder else "is gone"
     raise LeaseError(f"{data_dir}: the lease of this job (run {run}) {by}; nothing of it was committed. Run it again.")
@@ -250,10 +246,14 @@ def holder_of(data_dir: str) -> AnyHolder | None:
     return read_holder(folders.look(layout.join(data_dir, layout.LEASE)))
 
 
-def _take(data_dir: str, me: Holder, stale_seconds: float, has_ended: HasEnded, *, break_lease: bool) -> Lease:
+def _take(
+    data_dir: str, me: Holder, stale_seconds: float, has_ended: HasEnded, instead_of: str | None, *, break_lease: bool
+) -> Lease:
     path = layout.join(data_dir, layout.LEASE)
     snapshot = folders.look(path)
     holder = read_holder(snapshot)
+    if holder is not None and holder.run == instead_of:
+        holder = None  # its lease is taken in any case
     if isinstance(holder, RemoteHolder) and not _has_ended(path, holder, has_ended, break_lease=break_lease):
         raise _refusal(data_dir, holder, stale_seconds)
     if isinstance(holder, Holder) and not (
@@ -263,7 +263,10 @@ def _take(data_dir: str, me: Holder, stale_seconds: float, has_ended: HasEnded, 
     try:
         lease = Lease(data_dir, me, folders.swap(path, me.model_dump_json().encode(), snapshot))
     except Changed as error:  # another process was faster
-        raise _refusal(data_dir, read_holder(folders.look(path)), stale_seconds) from error
+        holder = read_holder(folders.look(path))
+        if holder is not None and holder.run == instead_of:  # with a heartbeat, or with the id of its job
+            return _take(data_dir, me, stale_seconds, has_ended, instead_of, break_lease=break_lease)
+        raise _refusal(data_dir, holder, stale_seconds) from error
     try:
         # A fence rewrites the manifest on GCS, so only fence there if an old holder might wake up.
         if snapshot.data is not None or storage.is_local(path):

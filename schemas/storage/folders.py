@@ -131,14 +131,18 @@ def locked(path: str) -> Iterator[bool]:
         os.close(handle)
 
 
-def flush(path: str) -> None:
+def flush(path: str, *, exclude: str | None = None) -> None:
     """Flushes a local folder, everything below it, and its own name to disk; does nothing on GCS.
+
+    Args:
+      path: the folder.
+      exclude: folders of this name are not flushed.
 
     Raises:
       MillraceError: a file or folder cannot be flushed.
     """
     with wrap_errors(path):
-        store_of(path).flush(path)
+        store_of(path).flush(path, exclude)
 
 
 def flush_name(path: str) -> None:

@@ -212,7 +212,7 @@ class GcsStore:
         self.copy(source, target)
         self.delete(source)
 
-    def flush(self, path: str) -> None:
+    def flush(self, path: str, exclude: str | None) -> None:
         """Does nothing: the server has stored what it accepted."""
 
     def flush_name(self, path: str) -> None:

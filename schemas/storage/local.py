@@ -233,8 +233,9 @@ class LocalStore:
     def copy(self, source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
-    def flush(self, path: str) -> None:
-        for folder, _, names in os.walk(path, onerror=_raise):
+    def flush(self, path: str, exclude: str | None) -> None:
+        for folder, subfolders, names in os.walk(path, onerror=_raise):
+            subfolders[:] = [name for name in subfolders if name != exclude]
             for name in names:
                 if TEMPORARY.fullmatch(name):  # another process is writing it, flushes it itself, and may remove it
                     continue

@@ -15,7 +15,6 @@ from google.cloud.dataflow import Job
 from beam_jobs import flex_template
 from beam_jobs.engines import runner
 from beam_jobs.engines.dataflow import explain
-from beam_jobs.records.result import RESULT
 from beam_jobs.runs import commit
 from schemas import storage
 from schemas.dataset import command, open_dataset
@@ -67,30 +66,30 @@ def test_a_last_step_that_is_repeated_and_one_that_comes_late_change_nothing(
     there: Submitting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a service does whose worker was killed in the commit, before or after the manifest was written."""
-    steps: list[tuple[Any, str]] = []
+    steps: list[Any] = []
+    run = runner.started
 
-    def start(options: Any, build: Any, last: Any) -> None:
+    def started(options: Any, build: Any, last: Any) -> Any:
         here = dataclasses.replace(options, runner="FnApiRunner", beam_args=(), no_wait=False)
-        runner.run(here, build, staging="", total=0)
-        steps.append((last, f"{last.output}/{last.run}/staging/{RESULT}"))
+        return run(here, build, lambda: steps.append(last))
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "start", start)
+        patch.setattr(runner, "started", started)
         assert there.preprocess("--no_wait").code == 0
-    ((last, path),) = steps
+    (last,) = steps
     with monkeypatch.context() as patch:
         patch.setattr(commit, "publish", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            last(path)
+            last()
     assert not storage.exists(f"{there.output}/manifest.json")
     for _ in range(2):
-        last(path)
+        last()
         assert there.job("status", "--json").data["state"] == "committed"
-        assert storage.listdir(there.output) == [last.run, "manifest.json"]
+        assert storage.listdir(there.output) == [last.run.id, "manifest.json"]
         assert verify_dataset(there.output) == []
     assert there.locally("--overwrite").code == 0
-    last(path)
-    assert open_dataset(there.output).run != last.run
+    last()
+    assert open_dataset(there.output).run != last.run.id
     assert verify_dataset(there.output) == []
 
 

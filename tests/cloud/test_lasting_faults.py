@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from beam_jobs import preprocess
-from beam_jobs.runs import run
+from beam_jobs.engines import runner
 from schemas import retries, storage
 from schemas.dataset import open_dataset
 from schemas.errors import MillraceError
@@ -144,7 +144,7 @@ def test_a_job_whose_bucket_answers_no_more_says_what_its_clean_up_could_not_do(
         finally:
             failed_before = cloud.injected
 
-    monkeypatch.setattr(run, "execute", fails_from_now_on)
+    monkeypatch.setattr(runner, "started", fails_from_now_on)
     assert preprocess.main(argv) == 1
     assert 2 <= failed_before < cloud.injected <= failed_before + 6  # by a clean-up that asks for nothing twice
     printed = capsys.readouterr().err

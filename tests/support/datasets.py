@@ -15,7 +15,7 @@ import pandas as pd
 
 from beam_jobs import job, preprocess
 from beam_jobs.core.options import AppendOptions, JobOptions
-from beam_jobs.runs.append import Outcome, run_append
+from beam_jobs.runs.append import AppendOutcome, run_append
 from beam_jobs.runs.job import run_job
 from schemas import storage
 from schemas.dataset import OpenDataset, holders, layout, lease, open_dataset
@@ -170,7 +170,7 @@ class Folder:
 
     def append(
         self, *inputs: str, report: Callable[[Sequence[str]], None] = lambda lines: None, **changes: Any
-    ) -> Outcome:
+    ) -> AppendOutcome:
         return run_append(AppendOptions(str(self.output), inputs, **{"quiet": True, **changes}), report=report)
 
     def correct(
@@ -186,7 +186,7 @@ class Folder:
                 lines.append(json.dumps(row | {"raw": text}, ensure_ascii=False))
         return self.write(name, lines)
 
-    def replay(self, *files: str, beam_args: tuple[str, ...] = ()) -> Outcome:
+    def replay(self, *files: str, beam_args: tuple[str, ...] = ()) -> AppendOutcome:
         return run_append(AppendOptions(str(self.output), replay=files, quiet=True, beam_args=beam_args))
 
     def failed_rejects(self) -> list[Reject]:

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import dataclasses
 import errno
+import functools
 import importlib
 import json
 import os
@@ -51,10 +52,10 @@ class Flushes:
             yield self
 
     def missing(self, run: Path) -> Iterator[str]:
-        """Names in a run, and folders on the way to it, that a power cut may take."""
+        """Names in a run, and folders on the way to it, that a power cut may take; not what is then removed."""
         output = run.parent
         for path in (run, *sorted(run.rglob("*"))):
-            if self._is_newer(path):
+            if self._is_newer(path) and layout.STAGING not in path.relative_to(run).parts:
                 yield str(path.relative_to(output))
         yield from (str(p) for p in (run, output, *output.parents) if str(p) in self.unnamed)
 
@@ -125,15 +126,17 @@ def install_stub_cluster(state: str) -> None:
       state: in which every job is said to be, such as RUNNING, DONE or FAILED.
     """
     from beam_jobs.engines import jobs, runner
-    from beam_jobs.records.result import RESULT
 
-    def start(options: Any, build: Callable[[Any], Any], last: Any) -> StubJob:
+    run = runner.started
+
+    @contextlib.contextmanager
+    def started(options: Any, build: Callable[[Any], Any], last: Any) -> Iterator[StubJob | None]:
         here = dataclasses.replace(options, runner="FnApiRunner", beam_args=TWICE, no_wait=False)
-        runner.run(here, build, staging="", total=0)
-        last_step.save(last, last.output, layout.join(last.output, last.run, layout.STAGING, RESULT))
-        return StubJob(state)
+        save_step = functools.partial(last_step.save, last, last.run.output)
+        with run(options, build, last) if options.is_local else run(here, build, save_step):
+            yield None if options.is_local else StubJob(state)
 
-    mock.patch.object(runner, "start", start).start()
+    mock.patch.object(runner, "started", started).start()
     mock.patch.object(jobs, "_connected", return_value=StubJob(state)).start()
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from schemas.errors import MillraceError
 
 
-def save(last: Callable[[str], None], output: str, result: str) -> None:
+def save(last: Callable[[], None], output: str) -> None:
     """Keeps the step, as a cluster does, beside the folder that it commits to."""
-    _path(output).write_bytes(pickle.dumps((last, result)))
+    _path(output).write_bytes(pickle.dumps(last))
 
 
 def main(argv: Sequence[str]) -> int:
     """Takes the step. `argv`: the folder that it commits to."""
-    last, result = pickle.loads(_path(argv[0]).read_bytes())
+    last = pickle.loads(_path(argv[0]).read_bytes())
     try:
-        last(result)
+        last()
     except MillraceError as error:
         print(error, file=sys.stderr)
         return 1

@@ -10,6 +10,7 @@ import pytest
 from beam_jobs import preprocess
 from beam_jobs.core.inputs import InputFile, stage_inputs
 from beam_jobs.core.options import JobOptions
+from beam_jobs.images import pipeline
 from beam_jobs.images.source import ImageSource
 from beam_jobs.runs.job import check_inputs
 from schemas.dataset.manifest import read_manifest
@@ -110,7 +111,9 @@ def test_lines_of_a_listing_that_name_an_image_again_are_records() -> None:
     assert isinstance(inputs, ImageSource)
     assert inputs.total == len(names) + 2
     late = [Reject("list.csv", place, "encode", "x", None, "", b"") for place in (3, 0)]
-    assert inputs.raw_bytes(late) == [lines[3].strip().encode(), lines[0].strip().encode()]
+    pipeline.stage_images("staging", inputs.bundles())
+    described = inputs.described(inputs.stage("staging"))
+    assert described.raw_bytes(late) == [lines[3].strip().encode(), lines[0].strip().encode()]
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).symlink_to("nowhere"), lambda p: Path(p).touch()])

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from beam_jobs.core.shuffle_plan import ShardOptions, ShufflePlan
 from beam_jobs.records import examples, fragments
 from beam_jobs.records.encode import Encoded
-from beam_jobs.records.examples import LAYOUTS, Rows, framed, joined, lengths, record, sealed
+from beam_jobs.records.examples import LAYOUTS, UnencodedRows, framed, joined, lengths, record, sealed
 from beam_jobs.records.fragments import FragmentTable, merge_buckets, write_fragment, write_shard
 from beam_jobs.records.shards import WriteFragments
 from schemas.errors import MillraceError
@@ -103,7 +103,7 @@ def test_rows_are_serialised_as_protobuf_does_it(data, rows):
         width = data.draw(st.integers(0, 40 if kind == FLOAT else 3))
         values = st.lists(numbers[kind], min_size=width, max_size=width)
         columns[name] = pa.array(data.draw(st.lists(values, min_size=rows, max_size=rows)), make(kind))
-    encoded_rows = Rows.of(batch(**columns))
+    encoded_rows = UnencodedRows.of(batch(**columns))
     if not any(array.value_lengths()[0].as_py() for array in columns.values()):
         assert encoded_rows is None
         return
@@ -114,7 +114,7 @@ def test_rows_are_serialised_as_protobuf_does_it(data, rows):
 
 
 def encoded(rows: pa.RecordBatch) -> pa.LargeBinaryArray:
-    encoded_rows = Rows.of(rows)
+    encoded_rows = UnencodedRows.of(rows)
     assert encoded_rows is not None
     return encoded_rows.frames()
 
@@ -139,7 +139,7 @@ def test_bits_of_numbers_that_are_none_are_kept():
     ids=["strings", "ragged", "absent", "null", "no list", "nested"],
 )
 def test_what_is_not_of_one_length_is_left_to_the_encoder_for_all(column):
-    assert Rows.of(batch(ok=pa.array([[1], [2]], pa.list_(INT)), other=column)) is None
+    assert UnencodedRows.of(batch(ok=pa.array([[1], [2]], pa.list_(INT)), other=column)) is None
 
 
 @pytest.mark.parametrize("combinations", [LAYOUTS, LAYOUTS + 1, 81])
@@ -149,7 +149,7 @@ def test_rows_of_any_number_of_lengths_are_serialised_alike(combinations, width)
         [2 ** (7 * (i % 9)), 2 ** (7 * (i // 9))] + [2 ** (7 * (i % 2))] * (width - 2) for i in range(combinations)
     ]
     rows = batch(a=pa.array([[1.5]] * combinations, pa.list_(FLOAT)), x=pa.array(powers, pa.list_(INT)))
-    made, encoded_rows = encoded(rows), Rows.of(rows)
+    made, encoded_rows = encoded(rows), UnencodedRows.of(rows)
     assert [parsed(record(made, i)) for i in range(combinations)] == [expected(rows, i) for i in range(combinations)]
     assert lengths(encoded_rows).tolist() == lengths(made).tolist()
 
@@ -158,7 +158,7 @@ def test_a_slice_and_an_empty_batch():
     rows = batch(x=pa.array([[i, 1000] for i in range(10)], pa.list_(INT)))
     made = encoded(rows.slice(3, 2))
     assert [parsed(record(made, i)) for i in range(2)] == [expected(rows, 3), expected(rows, 4)]
-    assert Rows.of(rows.slice(0, 0)) is None
+    assert UnencodedRows.of(rows.slice(0, 0)) is None
 
 
 def places_of(file: int, rows: int) -> np.ndarray:
@@ -218,7 +218,7 @@ def numbers(file: int, rows: int, *, width: int = 1) -> Encoded:
     features = batch(
         id=pa.array(values.tolist(), pa.list_(INT)), size=pa.array((values[:, :1] / 2).tolist(), pa.list_(FLOAT))
     )
-    encoded_rows = Rows.of(features, places_of(file, rows))
+    encoded_rows = UnencodedRows.of(features, places_of(file, rows))
     assert encoded_rows is not None
     return Encoded(encoded_rows, np.zeros(rows, np.int8), file, 100 * file)
 

@@ -151,7 +151,7 @@ class TestAssignShards:
     def test_rows_that_are_not_encoded_yet_are_sent_as_tf_examples(self, tmp_path):
         ids = pa.array([[i * i] for i in range(300)], pa.list_(pa.int64()))
         places = np.stack([np.full(300, 1 << 62), np.arange(300)], axis=1)
-        rows = examples.Rows.of(pa.RecordBatch.from_pydict({"id": ids}), places)
+        rows = examples.UnencodedRows.of(pa.RecordBatch.from_pydict({"id": ids}), places)
         sent = []
         for records in (rows, examples.frames(rows)):
             assign = AssignShards(options(tmp_path))

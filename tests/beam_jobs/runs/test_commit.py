@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from beam_jobs.preprocess import main
+from beam_jobs.records import result
 from beam_jobs.runs import commit
+from beam_jobs.runs.commit import CommitDataset
 from beam_jobs.runs.run import DATASET
-from beam_jobs.runs.write import CommitDataset
 from schemas import storage
 from schemas.dataset import layout, lease, open_dataset
-from schemas.dataset.lease import Lease, LeaseError, hold
+from schemas.dataset.lease import Lease, hold
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
 from tests.support.datasets import Folder
@@ -36,7 +37,7 @@ from tests.support.written_records import records
 @pytest.mark.parametrize("removes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_job_whose_lease_was_taken_fails_and_commits_nothing(written, monkeypatch, removes):
     people, first = written, open_dataset(str(written.output))
-    original = commit.check
+    original = result.check_counts
     with contextlib.ExitStack() as theirs:
 
         def overtaken(*args):
@@ -47,22 +48,20 @@ def test_a_job_whose_lease_was_taken_fails_and_commits_nothing(written, monkeypa
                 (run,) = (p for p in people.output.iterdir() if layout.RUN.fullmatch(p.name) and p.name != first.run)
                 shutil.rmtree(run)
 
-        monkeypatch.setattr(commit, "check", overtaken)
-        with pytest.raises(
-            LeaseError, match=r"did not renew its lease in time, and the lease was taken over by run theirs"
-        ):
+        monkeypatch.setattr(commit, "check_counts", overtaken)
+        with pytest.raises(MillraceError, match=r"lease .* by run theirs"):
             people.run(overwrite=True)
         assert json.loads((people.output / layout.LEASE).read_text())["run"] == "theirs"
     assert open_dataset(str(people.output)).run == first.run
-    assert set(os.listdir(people.output)) == {layout.MANIFEST, first.run}
+    assert set(os.listdir(people.output)) == {layout.MANIFEST, layout.FAILED, first.run}
 
 
 def test_a_manifest_that_was_changed_meanwhile_is_not_replaced(written, monkeypatch):
     manifest = written.output / layout.MANIFEST
     changed = manifest.read_bytes().replace(b'"seed": 0', b'"seed": 1')
-    original = commit.check
-    monkeypatch.setattr(commit, "check", lambda *args: (original(*args), manifest.write_bytes(changed)))
-    with pytest.raises(LeaseError, match="was changed while this job ran"):
+    original = result.check_counts
+    monkeypatch.setattr(commit, "check_counts", lambda *args: (original(*args), manifest.write_bytes(changed)))
+    with pytest.raises(MillraceError, match="was changed while this job ran"):
         written.run(overwrite=True)
     assert manifest.read_bytes() == changed
 

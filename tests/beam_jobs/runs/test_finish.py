@@ -5,10 +5,12 @@ The pipeline ran once, here, up to its last step. Every test begins with a copy 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +20,6 @@ from beam_jobs.core.options import JobOptions
 from beam_jobs.engines import jobs, runner
 from beam_jobs.engines.remote_job import Unreachable
 from beam_jobs.records.accounts import Unfit
-from beam_jobs.records.result import RESULT
 from beam_jobs.runs import commit
 from beam_jobs.runs.job import run_job, submit_job
 from schemas.dataset import layout, open_dataset
@@ -41,7 +42,7 @@ class Scene:
     last: Any
 
     def take_last_step(self) -> None:
-        self.last(f"{self.last.output}/{self.last.run}/{layout.STAGING}/{RESULT}")
+        self.last()
 
     def restore(self) -> None:
         shutil.rmtree(self.there.output)
@@ -65,10 +66,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     assert there.locally().code == 0
     steps = []
 
-    def start(options: JobOptions, build: Any, last: Any) -> StubJob:
-        runner.run(dataclasses.replace(options, runner="FnApiRunner", beam_args=()), build, staging="", total=0)
-        steps.append(last)
-        return StubJob("RUNNING")
+    run = runner.started
+
+    @contextlib.contextmanager
+    def started(options: JobOptions, build: Any, last: Any) -> Iterator[StubJob]:
+        with run(dataclasses.replace(options, runner="FnApiRunner", beam_args=()), build, lambda: steps.append(last)):
+            yield StubJob("RUNNING")
 
     options = JobOptions(
         schema=f"{folder}/schema.yaml",
@@ -82,7 +85,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     )
     old = open_dataset(there.output).run
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "start", start)
+        patch.setattr(runner, "started", started)
         submit_job(options)
     return Scene(there, options, Path(shutil.copytree(there.output, folder / "prepared")), old, steps[0])
 
@@ -103,11 +106,11 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> StubJob:
 
 def test_the_last_step_commits_and_may_be_repeated(scene: Scene, cluster: StubJob) -> None:
     status = scene.there.job("status", "--json").data
-    assert (status["run"], status["state"], status["job"]["id"]) == (scene.last.run, "running", "stub-1")
+    assert (status["run"], status["state"], status["job"]["id"]) == (scene.last.run.id, "running", "stub-1")
     assert scene.there.locally("--overwrite").code == 1  # the job holds the output
     for _ in range(2):
         scene.take_last_step()
-        scene.check(scene.last.run)
+        scene.check(scene.last.run.id)
     assert scene.there.job("status", "--json").data["state"] == "committed"
     assert scene.there.job("cancel").code == 2
 
@@ -117,11 +120,11 @@ def _refuse(*_: Any) -> NoReturn:
 
 
 def test_a_refusal_is_a_file_and_no_exception(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "check", _refuse)
+    monkeypatch.setattr(commit, "check_counts", _refuse)
     for _ in range(2):
         scene.take_last_step()
         scene.check(scene.old)
-    failed = Path(scene.there.output, layout.FAILED, scene.last.run)
+    failed = Path(scene.there.output, layout.FAILED, scene.last.run.id)
     assert sorted(os.listdir(failed)) == ["rejects-00000.jsonl", layout.SUMMARY]
     assert json.loads((failed / layout.SUMMARY).read_text())["rejected"] == {"too_few_columns": 3}
     status = scene.there.job("status").out
@@ -134,10 +137,10 @@ def test_the_status_is_that_of_the_last_job_even_of_two_in_one_second(
 ) -> None:
     """Names of runs hold the second in which they began; of two in one second, chance orders the names."""
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "check", _refuse)
+        patched.setattr(commit, "check_counts", _refuse)
         scene.take_last_step()
     failed = Path(scene.there.output, layout.FAILED)
-    (failed / scene.last.run).rename(failed / "20000101T000000Z-0000")
+    (failed / scene.last.run.id).rename(failed / "20000101T000000Z-0000")
     assert scene.there.job("status", "--json").data["state"] == "failed"
     assert scene.there.locally("--overwrite").code == 0
     (failed / "20000101T000000Z-0000").rename(failed / "29991231T235959Z-ffff")
@@ -156,7 +159,7 @@ def test_an_error_that_another_attempt_may_not_have_is_raised_and_changes_nothin
     assert scene.there.is_held_remotely
     monkeypatch.undo()
     scene.take_last_step()
-    scene.check(scene.last.run)
+    scene.check(scene.last.run.id)
 
 
 def test_a_job_whose_lease_was_broken_commits_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,13 +174,13 @@ def test_a_job_whose_lease_was_broken_commits_nothing(scene: Scene, monkeypatch:
     new = open_dataset(scene.there.output).run
     scene.take_last_step()
     scene.check(new)
-    assert "the lease of this job" in scene.there.job("status").out or new > scene.last.run
+    assert "the lease of this job" in scene.there.job("status").out or new > scene.last.run.id
 
 
 def test_a_cancelled_job_keeps_its_rejects_and_commits_nothing(scene: Scene, cluster: StubJob) -> None:
     cancelled = scene.there.job("cancel")
     assert cancelled.code == 0, cancelled.err
-    assert f"has been cancelled; run {scene.last.run} was removed" in cancelled.out
+    assert f"has been cancelled; run {scene.last.run.id} was removed" in cancelled.out
     assert "too_few_columns 3" in cancelled.out
     scene.check(scene.old)
     scene.take_last_step()
@@ -200,13 +203,15 @@ def test_a_launcher_that_waits_reports_the_commit_whatever_its_runner_says(
 ) -> None:
     """A worker that is killed behind the commit fails the job of a runner that repeats nothing."""
 
-    def start(options: JobOptions, build: Any, last: Any) -> StubJob:
-        runner.run(dataclasses.replace(options, runner="FnApiRunner", beam_args=()), build, staging="", total=0)
-        last(f"{last.output}/{last.run}/{layout.STAGING}/{RESULT}")
-        return StubJob(state)
+    run = runner.started
+
+    @contextlib.contextmanager
+    def started(options: JobOptions, build: Any, last: Any) -> Iterator[StubJob]:
+        with run(dataclasses.replace(options, runner="FnApiRunner", beam_args=()), build, last):
+            yield StubJob(state)
 
     shutil.rmtree(scene.there.output)
-    monkeypatch.setattr(runner, "start", start)
+    monkeypatch.setattr(runner, "started", started)
     manifest = run_job(scene.options)
     assert manifest.written == 300
     scene.check(manifest.run)
@@ -216,7 +221,7 @@ def test_a_launcher_that_waits_keeps_the_rejects_of_a_job_that_has_failed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(scene.there.output)
-    monkeypatch.setattr(runner, "start", lambda *_: StubJob("FAILED"))
+    monkeypatch.setattr(runner, "started", lambda *_: contextlib.nullcontext(StubJob("FAILED")))
     with pytest.raises(MillraceError, match="no worker reported an error: one may have been killed"):
         run_job(scene.options)
     assert os.listdir(scene.there.output) == []
@@ -227,7 +232,7 @@ def test_a_pipeline_that_the_runner_refuses_leaves_nothing(scene: Scene, monkeyp
         raise MillraceError("the job was not accepted")
 
     shutil.rmtree(scene.there.output)
-    monkeypatch.setattr(runner, "start", refuse)
+    monkeypatch.setattr(runner, "started", refuse)
     with pytest.raises(MillraceError, match="was not accepted"):
         run_job(scene.options)
     assert os.listdir(scene.there.output) == []

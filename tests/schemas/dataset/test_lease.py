@@ -148,7 +148,8 @@ def test_who_was_silent_for_too_long_writes_nothing_any_more(data_dir):
         with hold(data_dir, run="theirs", stale_seconds=-1) as theirs:
             with pytest.raises(LeaseError, match=r"run mine\) did not renew its lease .* by run theirs"):
                 mine.put(layout.MANIFEST, b"mine", snapshot)
-            assert mine.is_lost()
+            with pytest.raises(LeaseError):
+                mine.check()
             assert not storage.exists(path)
             theirs.put(layout.MANIFEST, b"theirs", snapshot)
         with pytest.raises(LeaseError, match="by a job that has finished"):
@@ -300,7 +301,9 @@ def test_any_number_of_attempts_at_the_last_step_hold_it_and_one_put_succeeds(da
             late.put(layout.MANIFEST, b"other", snapshot)
     assert storage.read_bytes(storage.join(data_dir, layout.MANIFEST)) == b"one"
     leases[0].release()
-    assert [lease.is_lost() for lease in leases] == [True] * 3
+    for lease in leases:
+        with pytest.raises(LeaseError):
+            lease.check()
     leases[1].release()  # which another attempt has done
 
 
