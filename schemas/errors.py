@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Sequence
-
-_NOT_TEXT = re.compile("[\ud800-\udfff]")
 
 
 def readable(text: str) -> str:
-    """Returns a text that can be printed: bytes of a file's name that are not UTF-8 are shown as `\\xe9`."""
-    return _NOT_TEXT.sub(_escape, text)
+    """Returns a text that can be printed: bytes of a file's name that are not UTF-8 are shown as `\\xe9`.
 
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+    >>> print(readable("caf\\udce9"))
+    caf\\xe9
+    """
+    try:
+        return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    except UnicodeEncodeError:  # other halves of characters, such as of a JSON file
+        return text.encode(errors="backslashreplace").decode()
 
 
 def did_you_mean(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:

@@ -6,21 +6,19 @@ machines then run what this one runs: the same code, with the same version of ev
 
 from __future__ import annotations
 
-import contextlib
+import gzip
 import importlib.metadata
 import importlib.util
 import io
-import os
 import shlex
 import sys
 import tarfile
 from collections.abc import Iterator
-
-from schemas.errors import UsageError
+from pathlib import Path
 
 NAME = "millrace-ml"  # `millrace` on PyPI is another project
 PACKAGES = ("schemas", "beam_jobs", "trainer", "millrace")
-_KEPT = (".py", ".yaml", ".html", "py.typed")
+_SUFFIXES = (".py", ".yaml", ".html", "py.typed")
 
 _PYPROJECT = """\
 [build-system]
@@ -44,7 +42,7 @@ include = [{packages}]
 
 
 def source_distribution() -> bytes:
-    """Returns the archive; the same code in the same environment gives the same bytes."""
+    """Returns the archive, a `.tar.gz`; the same code in the same environment gives the same bytes."""
     root = archive_name().removesuffix(".tar.gz")
     pyproject = _PYPROJECT.format(
         name=NAME,
@@ -58,12 +56,10 @@ def source_distribution() -> bytes:
         "pyproject.toml": pyproject.encode(),
         "setup.py": b"from setuptools import setup\n\nsetup()\n",
     }
-    for name, path in _modules():
-        with open(path, "rb") as file:
-            files[name] = file.read()
+    files |= {name: path.read_bytes() for name, path in _modules()}
     out = io.BytesIO()
-    # gzip's own header would hold the time
-    with contextlib.closing(_gzip(out)) as compressed, tarfile.open(fileobj=compressed, mode="w") as archive:
+    without_time = gzip.GzipFile(filename="", fileobj=out, mode="wb", mtime=0)
+    with without_time as compressed, tarfile.open(fileobj=compressed, mode="w") as archive:
         for name, data in sorted(files.items()):
             member = tarfile.TarInfo(f"{root}/{name}")
             member.size, member.mode = len(data), 0o644
@@ -121,32 +117,11 @@ def archive_name() -> str:
     return f"{NAME.replace('-', '_')}-{version()}.tar.gz"
 
 
-def _gzip(out: io.BytesIO) -> io.BufferedIOBase:
-    import gzip
-
-    return gzip.GzipFile(filename="", fileobj=out, mode="wb", mtime=0)
-
-
-def _modules() -> Iterator[tuple[str, str]]:
+def _modules() -> Iterator[tuple[str, Path]]:
     """(name in the archive, path) of every file of the packages."""
     for package in PACKAGES:
-        for folder, below, names in os.walk(folder_of(package)):
-            below[:] = sorted(name for name in below if name != "__pycache__")
-            for name in sorted(names):
-                if name.endswith(_KEPT):
-                    path = os.path.join(folder, name)
-                    inside = os.path.relpath(path, folder_of(package)).replace(os.sep, "/")
-                    yield f"{package}/{inside}", path
-
-
-def folder_of(package: str) -> str:
-    """Returns the folder of a package's modules.
-
-    Raises:
-      UsageError: it was not found.
-    """
-    spec = importlib.util.find_spec(package)
-    places = None if spec is None else spec.submodule_search_locations
-    if not places:
-        raise UsageError(f"{package}: this package was not found, so it cannot be sent to other machines")
-    return next(iter(places))
+        spec = importlib.util.find_spec(package)
+        for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
+            for path in folder.rglob("*"):
+                if path.name.endswith(_SUFFIXES):
+                    yield f"{package}/{path.relative_to(folder).as_posix()}", path
