@@ -212,18 +212,6 @@ class TestTraining:
         assert read_evaluations(str(tmp_path / "model")) == read_evaluations(str(model_dir))
         assert Path(export_of(tmp_path / "model"), "saved_model.pb").exists()
 
-    def test_one_that_is_interrupted_while_it_grows_begins_anew(self, shifts, tmp_path, monkeypatch, capsys):
-        def interrupt(env: Any) -> None:
-            if env.iteration == 2:
-                raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(boosting, "_Follow", lambda *args: interrupt)
-            assert run(shifts, tmp_path / "model") == 130
-        assert not list((tmp_path / "model").glob("model.ckpt*"))
-        assert run(shifts, tmp_path / "model", "--hparams", "num_iterations=3") == 0
-        assert "ended    num_iterations=3 reached" in capsys.readouterr().err
-
     def test_too_little_memory_is_said_before_anything_is_read(self, people, tmp_path, capsys, monkeypatch):
         monkeypatch.setattr(boosting, "available_memory", lambda: 50_000)
         assert run(people, tmp_path / "model") == 1
@@ -232,14 +220,6 @@ class TestTraining:
         assert f"boosted_trees reads train and eval into memory, {rows} rows of " in err
         assert "MB, and 0.05 MB are available" in err
         assert not list(tmp_path.glob("model/model.ckpt*"))
-
-    def test_what_lightgbm_refuses_is_said(self, people, tmp_path, capsys, monkeypatch):
-        def refuse(*args: Any, **kwargs: Any) -> None:
-            raise lightgbm.basic.LightGBMError("Check failed: something")
-
-        monkeypatch.setattr(lightgbm, "train", refuse)
-        assert run(people, tmp_path / "model") == 1
-        assert "LightGBM cannot grow trees on it: Check failed: something" in capsys.readouterr().err
 
     def test_a_library_that_it_needs_is_named(self, people, tmp_path, capsys, monkeypatch):
         class Broken:

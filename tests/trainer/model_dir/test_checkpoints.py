@@ -231,12 +231,6 @@ def test_the_graph_is_in_the_events_once_and_in_files_only_if_the_config_says_so
     assert len(graphs_in_events(tmp_path)) == 1
 
 
-def test_a_graph_that_is_too_large_to_be_shown_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "GRAPH_BYTES", 100)
-    train(estimator(tmp_path), 2)
-    assert graphs_in_events(tmp_path) == []
-
-
 @pytest.mark.slow
 def test_evaluations_write_no_graph(people, tmp_path):
     """Neither of the split that is evaluated while training, nor of `test`."""
