@@ -53,7 +53,6 @@ def described_images() -> tuple[ProfiledColumn, ...]:
     return (
         _strings(FILE_FORMAT, "image", "feature"),
         *(ProfiledColumn(name, "numbers", "image", "feature", (name,)) for name in _NUMBERS),
-        ProfiledColumn("", "pixels", "image", "feature", ()),
         _strings(key.TEXT, "label", "label"),
     )
 
@@ -74,9 +73,6 @@ def facts_columns(facts: Sequence[Facts]) -> dict[str, pa.ListArray]:
         FILE_WIDTH: as_lists(np.array([image.width for image in facts], np.int64)),
         FILE_BYTES: as_lists(np.array([image.bytes for image in facts], np.int64)),
         BRIGHTNESS: number_lists(brightness.astype(np.float32)),
-        key.SUMS: number_lists(moments[:, :3]),
-        key.SQUARES: number_lists(moments[:, 3:]),
-        key.PIXELS: as_lists(pixels),
     }
 
 
@@ -147,10 +143,16 @@ def measured(inputs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
 
 def to_analyze(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatch:
     """The moments of the train split's images with a zero pixel each, which the graph needs and no statistic uses."""
-    zeros = number_lists(np.zeros((len(facts), 3), np.float32))
-    columns = facts_columns(facts) | {PIXEL_VALUES: zeros, key.TEXT: records.column(key.TEXT)}
+    moments = np.array([image.moments for image in facts], np.int64).reshape(len(facts), 6)
+    columns = {
+        PIXEL_VALUES: number_lists(np.zeros((len(facts), 3), np.float32)),
+        key.SUMS: number_lists(moments[:, :3]),
+        key.SQUARES: number_lists(moments[:, 3:]),
+        key.PIXELS: as_lists(np.array([image.pixels for image in facts], np.int64)),
+        key.TEXT: records.column(key.TEXT),
+    }
     train = pa.array(passthrough(records, SPLIT) == SPLITS.index("train"))
-    return pa.RecordBatch.from_pydict({name: columns[name] for name in ANALYZED.names}, schema=ANALYZED).filter(train)
+    return pa.RecordBatch.from_pydict(columns, schema=ANALYZED).filter(train)
 
 
 def adapter_config() -> TensorAdapterConfig:

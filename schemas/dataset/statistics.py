@@ -75,13 +75,6 @@ def render(statistics: dict[str, Any]) -> str:
 def _lines(statistics: dict[str, Any]) -> Iterator[str]:
     splits = statistics["splits"]
     yield ", ".join(f"{name}: {counted(split['rows'], 'records')}" for name, split in splits.items())
-    for name, split in splits.items():
-        for image, channels in split.get("channels", {}).items():
-            channels_text = ", ".join(
-                f"{c} {moments['mean']:.1f} (std {moments['std']:.1f})" for c, moments in channels.items()
-            )
-            if channels_text:
-                yield f"{name}, pixels of {image}: {channels_text}"
     estimated = False
     for kind, heads in HEADS.items():
         rows = list(_rows(item for item in statistics["features"] if item["type"] == kind))

@@ -24,8 +24,7 @@ class ProfiledColumn:
 
     Attributes:
       name: the column's name in a batch, without RAW.
-      reads: what its lists hold: numbers, one string, or the 0s and 1s of a one-hot group. A column of pixels stands
-        for those of an image's sums, whose names begin with its own; see `Statistics.channels`.
+      reads: what its lists hold: numbers, one string, or the 0s and 1s of a one-hot group.
       kind: what the schema calls it, such as numeric.
       names: what is described: one name, or one for each number of a vector.
       values: the values that the places of a one-hot group stand for.
@@ -33,7 +32,7 @@ class ProfiledColumn:
     """
 
     name: str
-    reads: Literal["numbers", "strings", "one_hot", "pixels"]
+    reads: Literal["numbers", "strings", "one_hot"]
     kind: str
     role: Role
     names: tuple[str, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from schemas.errors import MillraceError
 from schemas.profile.columns import EncodedBatch, ProfiledColumn
 from schemas.profile.sketches import RANK_ERROR, Sizes, summed
 from schemas.profile.summary import ROW, Distribution, Summary, counted_rows
-from schemas.spec import images
 from schemas.spec.table import SPLITS
 from schemas.storage import folders
 from schemas.storage.json_files import check_version, parse_json
@@ -28,7 +26,6 @@ WHOLE = 256  # whole numbers from 0 on, such as pixels, which are counted withou
 _META = b"millrace.statistics"
 _SCHEMA = pa.schema([("split", pa.string()), ("name", pa.string()), *ROW])
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
-_CHANNELS = ("red", "green", "blue")
 _TILE = 16  # columns whose numbers are counted at once, so that the counts stay in the cache
 
 Place = tuple[str, str]  # (split, name of what is described)
@@ -41,19 +38,14 @@ class Statistics:
       columns: what is described.
       sizes: of the sketches.
       rows: the records of each split that has some.
-      channels: of stored images, by split, and by the prefix of the image's columns ('' if records have one image):
-        int64 `[7]`: how many pixels there are, the sums of the three channels' values (0 to 255), and of their squares.
       collected: the summaries so far, without the numbers that `tallies` holds.
       tallies: how often small whole numbers occur that no summary has yet, by split and column: int64 `[names, WHOLE]`.
     """
 
     def __init__(self, columns: Iterable[ProfiledColumn]) -> None:
-        columns = tuple(columns)
-        self.columns = tuple(column for column in columns if column.reads != "pixels")
+        self.columns = tuple(columns)
         self.sizes = Sizes.of(sum(len(column.names) for column in self.columns))
         self.rows: dict[str, int] = {}
-        self.channels: dict[Place, np.ndarray] = {}
-        self._images = tuple(column.name for column in columns if column.reads == "pixels")
         self.collected: dict[Place, Summary] = {}
         self.tallies: dict[Place, np.ndarray] = {}
 
@@ -84,10 +76,6 @@ class Statistics:
         by_split = {SPLITS[split]: np.flatnonzero(splits == split) for split in np.unique(splits).tolist()}
         for split, rows in by_split.items():
             self.rows[split] = self.rows.get(split, 0) + len(rows)
-            for prefix in self._images:
-                measured = (images.PIXELS, images.SUMS, images.SQUARES)
-                sums = (np.asarray(raw.values[prefix + name]).reshape(raw.rows, -1) for name in measured)
-                _add_to(self.channels, (split, prefix), np.concatenate([part[rows].sum(0) for part in sums]))
         for column in self.columns:
             if column.reads == "numbers":
                 self._add_numbers(column, raw.matrix(column.name), by_split)
@@ -143,20 +131,6 @@ class Statistics:
                 self.collected[place] = summary
         for place, table in other.tallies.items():
             _add_to(self.tallies, place, table)
-        for place, sums in other.channels.items():
-            _add_to(self.channels, place, sums)
-
-    def described_channels(self, split: str) -> dict[str, dict[str, Any]]:
-        """Returns mean and deviation of the pixels of a split, from 0 to 255, by image and channel."""
-        described: dict[str, dict[str, Any]] = {}
-        for (_, prefix), sums in sorted((place, sums) for place, sums in self.channels.items() if place[0] == split):
-            pixels, *totals = sums.tolist()
-            described[prefix.strip("/") or "image"] = {
-                name: {"mean": total / pixels, "std": math.sqrt((squares * pixels - total * total) / pixels**2)}
-                for name, total, squares in zip(_CHANNELS, totals[:3], totals[3:], strict=True)
-                if pixels
-            }
-        return described
 
     def to_bytes(self) -> bytes:
         """Returns the bytes of an Arrow file with a row for each split and name."""
@@ -167,7 +141,6 @@ class Statistics:
             "version": FORMAT_VERSION,
             "columns": [vars(column) for column in self.columns],
             "rows": self.rows,
-            "channels": [[*place, sums.tolist()] for place, sums in self.channels.items()],
         }
         rows = [
             {"split": split, "name": name, **summary.to_row()} for (split, name), summary in sorted(summaries.items())
@@ -198,7 +171,6 @@ class Statistics:
             check_version(source, meta["version"], FORMAT_VERSION, advice="write the dataset again")
             statistics = Statistics(map(_column, meta["columns"]))
             statistics.rows = meta["rows"]
-            statistics.channels = {(split, prefix): np.array(sums) for split, prefix, sums in meta["channels"]}
             statistics.collected = {
                 (row["split"], row["name"]): Summary.from_row(row, statistics.sizes) for row in _rows(table)
             }
@@ -264,7 +236,7 @@ def describe(statistics: Statistics) -> dict[str, Any]:
             "distinct_values": statistics.sizes.distinct,
             "frequent_values": statistics.sizes.frequent,
         },
-        "splits": {split: _split(statistics, split) for split in splits},
+        "splits": {split: {"rows": statistics.rows[split]} for split in splits},
         "features": [
             {
                 "name": name,
@@ -278,11 +250,6 @@ def describe(statistics: Statistics) -> dict[str, Any]:
             for name in column.names
         ],
     }
-
-
-def _split(statistics: Statistics, split: str) -> dict[str, Any]:
-    channels = statistics.described_channels(split)
-    return {"rows": statistics.rows[split]} | ({"channels": channels} if channels else {})
 
 
 def describe_summary(summary: Summary) -> dict[str, Any]:
