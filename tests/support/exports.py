@@ -188,7 +188,7 @@ def write_in_nested_functions(model: Hostile) -> None:
 
 
 def write_in_map(model: Hostile) -> None:
-    numbers = tf.data.Dataset.range(1).map(model.after_write)
+    numbers = tf.data.Dataset.from_tensor_slices(tf.range(1, dtype=tf.int64)).map(model.after_write, 2)
     model.predict(numbers.reduce(tf.constant(0, tf.int64), lambda sum_, number: sum_ + number))
 
 
@@ -254,7 +254,8 @@ def read_file(model: Hostile) -> None:
 
 
 def read_lines(model: Hostile) -> None:
-    lines = tf.data.TextLineDataset(str(model.victim))
+    variant = tf.raw_ops.TextLineDataset(filenames=str(model.victim), compression_type="", buffer_size=0)
+    lines = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
     model.answer(lines.reduce("", lambda text, line: text + line))
 
 
