@@ -15,7 +15,7 @@ from schemas import command, interrupts
 from schemas.dataset import layout
 from schemas.errors import counted
 from schemas.exports.notes import read_notes
-from schemas.predictions.manifest import Predictions
+from schemas.predictions.manifest import PredictionsManifest
 from schemas.spec.table import Schema
 
 __all__ = ["app", "main"]
@@ -43,7 +43,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     )
 
 
-def time_of(options: BulkOptions, manifest: Predictions, began: float) -> str:
+def time_of(options: BulkOptions, manifest: PredictionsManifest, began: float) -> str:
     """The time and the rate of the predictions themselves, where this process has seen them."""
     phases = progress.phases()
     predicting = sum(seconds for phase, seconds in phases if phase == "predicting")
@@ -53,7 +53,7 @@ def time_of(options: BulkOptions, manifest: Predictions, began: float) -> str:
     return command.rate(manifest.read, "records", predicting, startup=startup)
 
 
-def reasons(manifest: Predictions) -> Counter[str]:
+def reasons(manifest: PredictionsManifest) -> Counter[str]:
     """How many records were rejected, by reason."""
     counts: Counter[str] = Counter()
     for count in manifest.totals if manifest.input_files else manifest.counts:
@@ -62,7 +62,7 @@ def reasons(manifest: Predictions) -> Counter[str]:
     return counts
 
 
-def told(options: BulkOptions, manifest: Predictions, seconds: str) -> list[str]:
+def told(options: BulkOptions, manifest: PredictionsManifest, seconds: str) -> list[str]:
     """The summary, as lines of text."""
     size = sum(shard.bytes for shard in manifest.shards)
     lines = [
@@ -78,7 +78,7 @@ def told(options: BulkOptions, manifest: Predictions, seconds: str) -> list[str]
     return lines
 
 
-def as_data(options: BulkOptions, manifest: Predictions) -> dict[str, Any]:
+def as_data(options: BulkOptions, manifest: PredictionsManifest) -> dict[str, Any]:
     """The same for programs."""
     return {
         "output": options.output,

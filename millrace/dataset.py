@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
-    """One split: how many records it holds, in how many shards."""
+class SplitSize:
+    """The records and shards of a split."""
 
     rows: int
     shards: int
@@ -56,9 +56,9 @@ class Dataset:
         return self.opened.declared
 
     @property
-    def splits(self) -> Mapping[str, Split]:
+    def splits(self) -> Mapping[str, SplitSize]:
         """Rows and shards by split: 'train', 'eval', 'test'."""
-        return {name: Split(s.rows, len(s.shards)) for name, s in self.opened.manifest.splits.items()}
+        return {name: SplitSize(s.rows, len(s.shards)) for name, s in self.opened.manifest.splits.items()}
 
     def shards(self, split: str) -> tuple[str, ...]:
         """The paths of a split's TFRecord files, in order.

@@ -25,10 +25,10 @@ from schemas.dataset.opening import sha256
 from schemas.dataset.prune import remove
 from schemas.errors import UsageError
 from schemas.exports.model import check_export
-from schemas.exports.notes import NOTES_PATH, Notes
+from schemas.exports.notes import NOTES_PATH, ExportNotes
 from schemas.exports.predicting import ignored_note
 from schemas.formats import row_format
-from schemas.predictions.manifest import Export, Predictions, read_predictions
+from schemas.predictions.manifest import PredictingExport, PredictionsManifest, read_predictions
 from schemas.rejects import Reject
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
@@ -71,19 +71,19 @@ class Predicted:
 class CommitPredictions:
     """Implements `beam_jobs.runs.run.Committer`."""
 
-    kind: ClassVar[Kind[Predictions]] = PREDICTIONS
+    kind: ClassVar[Kind[PredictionsManifest]] = PREDICTIONS
     options: BulkOptions
     schema: AnySchema
-    notes: Notes
+    notes: ExportNotes
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
         """Those of the rejects, which all have theirs."""
         return [reject.raw for reject in rejects]
 
     @functools.cached_property
-    def export(self) -> Export:
+    def export(self) -> PredictingExport:
         """The export, as it was checked."""
-        return Export(
+        return PredictingExport(
             path=self.options.export,
             sha256=sha256(storage.join(self.options.export, NOTES_PATH)),
             schema_fingerprint=self.notes.schema_fingerprint,
@@ -96,7 +96,7 @@ class CommitPredictions:
         """How many records the model is given at once."""
         return self.options.batch_size or (BATCH_ROWS if isinstance(self.schema, Schema) else BATCH_IMAGES)
 
-    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Predictions:
+    def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> PredictionsManifest:
         """Checks the counts, gives all files their final names, and swaps the manifest.
 
         Raises:
@@ -116,7 +116,7 @@ class CommitPredictions:
         parts = map(input_part, accounts(inputs, result.count_files))
         listed = write_parts(run.output, run.id, parts, count=inputs.files)
         replaced = commit.replaced(run.output, read_predictions)
-        manifest = Predictions(
+        manifest = PredictionsManifest(
             **commit.entries(run, result, listed),
             name=self.schema.name,
             export=self.export,
@@ -260,7 +260,7 @@ class PredictOnImages(BulkPrediction):
 
 
 def prepare(
-    options: BulkOptions, schema: AnySchema, notes: Notes, report: Callable[[Sequence[str]], None]
+    options: BulkOptions, schema: AnySchema, notes: ExportNotes, report: Callable[[Sequence[str]], None]
 ) -> BulkPrediction:
     """Lists the input, and opens a sample of it.
 
@@ -297,7 +297,9 @@ def _list_rows(options: BulkOptions, schema: Schema, report: Callable[[Sequence[
     return listing
 
 
-def run_job(options: BulkOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes) -> Predictions:
+def run_job(
+    options: BulkOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes
+) -> PredictionsManifest:
     """Runs a job, up to the commit.
 
     Args:

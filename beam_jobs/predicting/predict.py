@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.core import progress, workers
@@ -47,7 +47,7 @@ from schemas.formats import row_format
 from schemas.images.listing import ImageItem, plain
 from schemas.images.reading import DECODING_BYTES, READERS, ReadItem, batches, read_item
 from schemas.predictions.encoding import OFFSET, SOURCE, predictions
-from schemas.predictions.manifest import Export, FormatName
+from schemas.predictions.manifest import FormatName, PredictingExport
 from schemas.rejects import Reject
 from schemas.spec.forms import CellError
 from schemas.spec.images import ImageSchema
@@ -56,42 +56,34 @@ from schemas.storage import file_key
 from schemas.storage.json_files import parse_json
 
 
-class LoadedExport(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class LoadedExport:
     """A model, and the values that it knows; None for images."""
 
     model: ServedModel
     known_values: KnownValues | None
 
 
-_loaded: dict[tuple[str, str], LoadedExport] = {}  # by an export's path and the digest of its notes
-_loading = threading.Lock()
-
-
-def served(export: Export) -> LoadedExport:
-    """The model, which is loaded when this process first asks for it.
+def load(export: PredictingExport) -> LoadedExport:
+    """Loads a model.
 
     Raises:
       MillraceError: the export has changed since the launcher checked it, or cannot be read.
     """
-    key = export.path, export.sha256
-    with _loading:
-        if key not in _loaded:
-            _loaded.clear()  # of an earlier job in this process
-            with on_local_disk(export.path) as folder:
-                schema, notes = read_notes(folder)
-                if sha256(storage.join(folder, NOTES_PATH)) != export.sha256:
-                    raise MillraceError(f"{export.path}: was replaced by another export while the job ran; start again")
-                check_files(folder, notes)  # what is loaded is what was checked
-                known_values = KnownValues(folder, schema) if isinstance(schema, Schema) else None
-                _loaded[key] = LoadedExport(ServedModel(folder, checked=True, in_callers_thread=True), known_values)
-        return _loaded[key]
+    with on_local_disk(export.path) as folder:
+        schema, notes = read_notes(folder)
+        if sha256(storage.join(folder, NOTES_PATH)) != export.sha256:
+            raise MillraceError(f"{export.path}: was replaced by another export while the job ran; start again")
+        check_files(folder, notes)  # what is loaded is what was checked
+        known_values = KnownValues(folder, schema) if isinstance(schema, Schema) else None
+        return LoadedExport(ServedModel(folder, checked=True, in_callers_thread=True), known_values)
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictionSettings:
     """What a worker needs to predict, beside the input."""
 
-    export: Export
+    export: PredictingExport
     classes: tuple[str, ...]
     staging: str
     limit: RejectLimit
@@ -100,6 +92,12 @@ class PredictionSettings:
     shard_bytes: float
     batch_size: int
     pass_through: tuple[str, ...] = ()
+    shared: Shared = dataclasses.field(default_factory=Shared)
+
+    def loaded(self) -> LoadedExport:
+        """Returns the model, which the workers of a process load once for a job, and share."""
+        loaded: LoadedExport = self.shared.acquire(functools.partial(load, self.export))
+        return loaded
 
     @property
     def form(self) -> Format:
@@ -150,9 +148,13 @@ class PredictRows(Predict, ReadRanges):
                 yield place, decoded
 
     def process(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
-        settings, form, (model, known_values) = self.settings, self.settings.form, served(self.settings.export)
+        settings, form, loaded = self.settings, self.settings.form, self.settings.loaded()
         predict = RowPredictor(
-            model, self.schema, settings.classes, pass_through=settings.pass_through, known_values=known_values
+            loaded.model,
+            self.schema,
+            settings.classes,
+            pass_through=settings.pass_through,
+            known_values=loaded.known_values,
         )
         files = [part.file for part in group]
 
@@ -271,7 +273,7 @@ class PredictImages(Predict):
     def process(self, bundle: tuple[int, Sequence[ImageItem]]) -> Iterator[beam.pvalue.TaggedOutput]:
         first, items = bundle
         workers.tell_begun(self.settings.staging)
-        model = served(self.settings.export).model
+        model = self.settings.loaded().model
         progress.enter(self.phase)
         progress.begin(first)
         rejects: list[Reject] = []

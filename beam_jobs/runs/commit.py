@@ -40,7 +40,7 @@ from schemas.dataset.manifest import (
 from schemas.dataset.prune import files_of_run
 from schemas.errors import MillraceError, counted
 from schemas.libraries import tensorflow
-from schemas.predictions.manifest import Predictions
+from schemas.predictions.manifest import PredictionsManifest
 from schemas.profile.statistics import Statistics, place_statistics
 from schemas.rejects import Reject, read_rejects
 from schemas.spec import split_hash
@@ -253,7 +253,7 @@ class CommitDataset:
         return manifest
 
 
-def publish(run: NewRun, manifest: Manifest | Predictions) -> None:
+def publish(run: NewRun, manifest: Manifest | PredictionsManifest) -> None:
     """Flushes the run to disk, but for what is removed after the commit, then swaps the manifest. All jobs commit so.
 
     Raises:

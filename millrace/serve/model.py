@@ -15,7 +15,7 @@ import numpy as np
 
 from schemas.errors import MillraceError
 from schemas.exports.model import RAW, ServedModel, check_export, failures_as, inputs_of, on_local_disk
-from schemas.exports.notes import Notes, read_notes
+from schemas.exports.notes import ExportNotes, read_notes
 from schemas.spec.forms import RawColumn
 from schemas.spec.images import ImageSchema
 from schemas.spec.loader import AnySchema
@@ -116,7 +116,7 @@ class ServedVersion:
 
     version: str
     folder: str
-    notes: Notes
+    notes: ExportNotes
     interface: Interface
     model: ServedModel
     compared: int

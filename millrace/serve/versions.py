@@ -19,7 +19,7 @@ from millrace.serve.trial import Stopped, try_out
 from schemas import storage
 from schemas.errors import MillraceError
 from schemas.exports.model import NotFetched
-from schemas.exports.notes import Source
+from schemas.exports.notes import ExportSource
 from schemas.storage import folders
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Versions:
       MillraceError: no export can be served.
     """
 
-    def __init__(self, source: Source, options: ServeOptions, retire: Callable[[ServedVersion], None]) -> None:
+    def __init__(self, source: ExportSource, options: ServeOptions, retire: Callable[[ServedVersion], None]) -> None:
         self._source = source
         self._options = options
         self._retire = retire

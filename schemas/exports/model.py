@@ -13,7 +13,7 @@ import numpy as np
 
 from schemas import storage
 from schemas.errors import MillraceError
-from schemas.exports.notes import NOTES_PATH, Notes, check_files, read_notes
+from schemas.exports.notes import NOTES_PATH, ExportNotes, check_files, read_notes
 from schemas.exports.session import plain_session, quiet_logs
 from schemas.rows import NGRAM_BATCH_BYTES
 from schemas.spec.forms import RawColumn
@@ -81,7 +81,7 @@ def _check_whole(export_dir: str) -> None:
         raise MillraceError(f"{storage.join(export_dir, min(missing))}: missing, but {NOTES_PATH} names it")
 
 
-def check_export(export_dir: str, *, trust: bool = False) -> tuple[AnySchema, Notes]:
+def check_export(export_dir: str, *, trust: bool = False) -> tuple[AnySchema, ExportNotes]:
     """Checks an export as far as that goes without loading it; returns its schema and notes.
 
     Its arguments and errors are those of `ServedModel`.

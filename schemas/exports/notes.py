@@ -34,7 +34,7 @@ EXPORT_HELP = "a training's directory, whose best export is taken; a folder of e
 
 
 @dataclasses.dataclass(frozen=True)
-class Notes:
+class ExportNotes:
     """The content of `millrace.json`: where an export comes from."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"strict": True, "extra": "forbid"}
@@ -52,17 +52,17 @@ class Notes:
         return json.dumps(dataclasses.asdict(self), indent=1).encode() + b"\n"
 
 
-_READER = TypeAdapter(Notes)
+_READER = TypeAdapter(ExportNotes)
 
 
-def write_notes(export_dir: str, notes: Notes, schema_yaml: bytes) -> None:
+def write_notes(export_dir: str, notes: ExportNotes, schema_yaml: bytes) -> None:
     """Writes the notes and the schema to the SavedModel's `assets.extra/`; fills in `Notes.files`."""
     storage.write_bytes(os.path.join(export_dir, EXTRA, SCHEMA_YAML), schema_yaml)
     notes = dataclasses.replace(notes, files=checksums(export_dir, exclude=[NOTES_PATH]))
     storage.write_bytes(os.path.join(export_dir, EXTRA, NOTES), notes.to_json())
 
 
-def check_files(export_dir: str, notes: Notes) -> None:
+def check_files(export_dir: str, notes: ExportNotes) -> None:
     """Compares an export's files with its notes.
 
     Raises:
@@ -73,7 +73,7 @@ def check_files(export_dir: str, notes: Notes) -> None:
         raise MillraceError(f"{problem}. It is not loaded, because loading a model runs its graph. Export it again.")
 
 
-def read_notes(export_dir: str) -> tuple[AnySchema, Notes]:
+def read_notes(export_dir: str) -> tuple[AnySchema, ExportNotes]:
     """Reads the schema and the notes of an export.
 
     Raises:
@@ -120,7 +120,7 @@ def read_mark(folder: str) -> dict[str, Any] | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class ExportSource:
     """Where exports come from.
 
     Attributes:
@@ -143,7 +143,7 @@ class Source:
         return self.folder if self.single else storage.join(self.folder, version)
 
 
-def find_source(path: str) -> Source:
+def find_source(path: str) -> ExportSource:
     """What a path stands for: an export; a folder of exports whose names are numbers; or that of a training.
 
     Raises:
@@ -151,11 +151,11 @@ def find_source(path: str) -> Source:
     """
     path = path.rstrip("/") or path
     if any(storage.exists(storage.join(path, name)) for name in (SAVED_MODEL, NOTES_PATH)):  # even if one is lacking
-        return Source(path, single=True)
+        return ExportSource(path, single=True)
     folders = (storage.join(path, name) for name in (f"export/{BEST}", f"export/{FINAL}", BEST, FINAL, ""))
     folder = next(filter(numbered, folders), None)
     if folder is not None:
-        return Source(folder, single=False)
+        return ExportSource(folder, single=False)
     expected = "expected a model directory, an export, or a folder of exports whose names are numbers"
     if not storage.exists(path):
         raise UsageError(f"{path}: no such folder; {expected}")

@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 FormatName = Literal["jsonl", "csv", "parquet", "tfrecord"]
 
 
-class Export(Strict):
+class PredictingExport(Strict):
     """The exported model that predicted."""
 
     path: str
@@ -27,7 +27,7 @@ class Export(Strict):
     global_step: int
 
 
-class Predictions(Strict):
+class PredictionsManifest(Strict):
     """A folder's table of contents. Readers take the shards from here and never glob.
 
     In the entries of inputs and in counts, what is `written` was predicted.
@@ -38,7 +38,7 @@ class Predictions(Strict):
     run: Inside
     created: str
     name: str  # the schema's
-    export: Export
+    export: PredictingExport
     classes: tuple[str, ...]  # by id, in the order of the probabilities; none for a regression
     format: FormatName
     pass_through: tuple[str, ...]
@@ -71,7 +71,7 @@ class Predictions(Strict):
         return self.model_dump_json(indent=1).encode() + b"\n"
 
 
-def read_predictions(folder: str) -> Predictions:
+def read_predictions(folder: str) -> PredictionsManifest:
     """Reads the manifest of a folder of predictions.
 
     Raises:
@@ -88,7 +88,7 @@ def read_predictions(folder: str) -> Predictions:
         )
     data = storage.read_bytes(path)
     try:
-        return Predictions.model_validate_json(data)
+        return PredictionsManifest.model_validate_json(data)
     except ValidationError as error:
         check_version_of(data, path, FORMAT_VERSION, advice="predict again")
         raise MillraceError(f"{path}: {first_mistake(error)}. Expected the manifest of predictions.") from error

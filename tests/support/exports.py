@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow.python.framework import function
 
-from schemas.exports.notes import Notes, read_notes, write_notes
+from schemas.exports.notes import ExportNotes, read_notes, write_notes
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import NUMBERS
 from trainer.export.warmup import Recorded, write_warmup
@@ -56,7 +56,7 @@ def write_export(folder: Path, number: int, flaw: Flaw | None = None) -> Path:
         builder.save()
     write_warmup(str(made), _warmup(number))
     schema = parse_schema(flaw.schema.encode(), "schema.yaml")
-    notes = Notes("run-1", schema.fingerprint, classes=(), global_step=number, checked_records=3)
+    notes = ExportNotes("run-1", schema.fingerprint, classes=(), global_step=number, checked_records=3)
     write_notes(str(made), notes, flaw.schema.encode())
     made.rename(folder / str(number))
     return folder / str(number)

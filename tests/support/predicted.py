@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from beam_jobs import predict as bulk
-from schemas.predictions.manifest import Predictions, read_predictions
+from schemas.predictions.manifest import PredictionsManifest, read_predictions
 from schemas.rejects import Reject
 from trainer import predict
 
 Row = dict[str, Any]
 
 
-def by_the_job(export: object, output: Path, *inputs: object, more: tuple[str, ...] = ()) -> Predictions:
+def by_the_job(export: object, output: Path, *inputs: object, more: tuple[str, ...] = ()) -> PredictionsManifest:
     """Predicts in bulk, and checks what the manifest says of files and counts."""
     argv = ["--saved_model", str(export), "--output", str(output), "--quiet", *more, "--input", *map(str, inputs)]
     assert bulk.main(argv) == 0
@@ -58,7 +58,7 @@ def read_rejects(path: Path) -> list[Reject]:
     return [Reject.from_json(line) for line in path.read_text().splitlines()]
 
 
-def assert_whole(output: Path, manifest: Predictions) -> None:
+def assert_whole(output: Path, manifest: PredictionsManifest) -> None:
     """Every file is there, byte for byte, and nothing else; and every record is accounted for."""
     for shard in manifest.shards:
         data = (output / shard.path).read_bytes()
@@ -77,14 +77,14 @@ def assert_whole(output: Path, manifest: Predictions) -> None:
         assert sum(i.read for i in manifest.inputs) == manifest.read
 
 
-def rejects_of(output: Path, manifest: Predictions) -> list[Reject]:
+def rejects_of(output: Path, manifest: PredictionsManifest) -> list[Reject]:
     """The rejects, by place."""
     paths = (output / manifest.run).glob("rejects-*.jsonl")
     rejects = [Reject.from_json(line) for path in paths for line in path.read_text().split("\n")[:-1]]
     return sorted(rejects, key=lambda reject: (reject.source, reject.offset))
 
 
-def rows_of(output: Path, manifest: Predictions) -> list[Row]:
+def rows_of(output: Path, manifest: PredictionsManifest) -> list[Row]:
     """The predictions in the form of JSON lines, read by pandas, pyarrow and TensorFlow; by place."""
     rows: list[Row] = []
     for shard in manifest.shards:
@@ -92,23 +92,23 @@ def rows_of(output: Path, manifest: Predictions) -> list[Row]:
     return sorted(rows, key=lambda row: (row["source"], row["offset"]))
 
 
-def _jsonl(path: Path, manifest: Predictions) -> Iterator[Row]:
+def _jsonl(path: Path, manifest: PredictionsManifest) -> Iterator[Row]:
     yield from map(json.loads, path.read_text().split("\n")[:-1])
 
 
-def _csv(path: Path, manifest: Predictions) -> Iterator[Row]:
+def _csv(path: Path, manifest: PredictionsManifest) -> Iterator[Row]:
     texts = ("source", "key", "class", *(f"input.{name}" for name in manifest.pass_through))
     frame = pd.read_csv(path, dtype=dict.fromkeys(texts, "str"), keep_default_na=False)
     for row in frame.to_dict("records"):
         yield _nested(row, {name: row.pop(f"probability_{name}") for name in manifest.classes})
 
 
-def _parquet(path: Path, manifest: Predictions) -> Iterator[Row]:
+def _parquet(path: Path, manifest: PredictionsManifest) -> Iterator[Row]:
     for row in pq.read_table(path).to_pylist():
         yield _nested(row, dict(zip(manifest.classes, row.pop("probabilities", ()), strict=True)))
 
 
-def _tfrecord(path: Path, manifest: Predictions) -> Iterator[Row]:
+def _tfrecord(path: Path, manifest: PredictionsManifest) -> Iterator[Row]:
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         example = tf.train.Example.FromString(record)
         row: Row = {}

@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 from schemas import storage
 from schemas.dataset import OpenDataset, layout
 from schemas.errors import MillraceError, SkewError
-from schemas.exports.notes import BEST, EXTRA, FINAL, MARK, Notes, numbered, read_mark, write_notes
+from schemas.exports.notes import BEST, EXTRA, FINAL, MARK, ExportNotes, numbered, read_mark, write_notes
 from schemas.graphs.check import graph_problem
 from schemas.spec.forms import Strict
 from schemas.storage import folders
@@ -124,7 +124,7 @@ class CheckedExport:
             checkpoint_path=checkpoint_path,
         )
         write_warmup(export_dir, warmup)
-        notes = Notes(
+        notes = ExportNotes(
             dataset_run=self.dataset.run,
             schema_fingerprint=self.dataset.declared.fingerprint,
             classes=classes_of(self.dataset),

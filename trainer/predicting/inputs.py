@@ -19,7 +19,7 @@ import pyarrow as pa
 from schemas import storage
 from schemas.concurrency import map_in_order, prefetch
 from schemas.exports.model import ServedModel
-from schemas.exports.notes import Notes
+from schemas.exports.notes import ExportNotes
 from schemas.exports.predicting import (
     PredictedRows,
     RowBatch,
@@ -46,7 +46,7 @@ LATE_AT_ONCE = 10_000  # rejects whose raw bytes are read together: a stream is 
 
 
 def open_rows(
-    options: PredictOptions, paths: Sequence[str], schema: Schema, notes: Notes
+    options: PredictOptions, paths: Sequence[str], schema: Schema, notes: ExportNotes
 ) -> Callable[[ServedModel], Iterator[PredictedPart]]:
     """Opens files of rows for prediction, and checks all of them against the schema.
 
@@ -110,7 +110,7 @@ TOP = 5
 
 
 def open_images(
-    options: PredictOptions, paths: Sequence[str], schema: ImageSchema, notes: Notes
+    options: PredictOptions, paths: Sequence[str], schema: ImageSchema, notes: ExportNotes
 ) -> Callable[[ServedModel], Iterator[PredictedPart]]:
     """Opens images, or CSV files of pairs of images, for prediction.
 

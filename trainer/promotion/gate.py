@@ -25,7 +25,7 @@ import numpy as np
 
 from schemas.command import finite
 from schemas.errors import counted
-from schemas.exports.notes import Notes
+from schemas.exports.notes import ExportNotes
 from schemas.spec.forms import PromoteRules
 from trainer.evaluation.metrics import ONE_SIDED, measure, standard_error
 from trainer.evaluation.predictions import Predictions
@@ -273,7 +273,7 @@ class Decision:
             yield f"{self.outcome:10} {self.export}: {state}"
 
 
-def digest_of(notes: Notes) -> str:
+def digest_of(notes: ExportNotes) -> str:
     """SHA-256 over the checksums of an export's files."""
     return hashlib.sha256(json.dumps(sorted(notes.files.items())).encode()).hexdigest()
 

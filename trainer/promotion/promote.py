@@ -12,7 +12,7 @@ from schemas import storage
 from schemas.dataset import OpenDataset, layout, open_dataset
 from schemas.errors import UsageError, counted
 from schemas.exports.model import ServedModel, check_export
-from schemas.exports.notes import Notes, export_of, read_notes
+from schemas.exports.notes import ExportNotes, export_of, read_notes
 from schemas.spec.differences import difference
 from schemas.spec.features import CategoryLabel
 from schemas.spec.forms import PromoteRules
@@ -143,7 +143,7 @@ def _rules(options: PromoteOptions, schema: AnySchema) -> PromoteRules:
     return rules if margin is None else rules.model_copy(update={"margin": margin})
 
 
-def _check_parity(export: str, notes: Notes, model_dir: str | None, dataset: OpenDataset, say: Say) -> list[str]:
+def _check_parity(export: str, notes: ExportNotes, model_dir: str | None, dataset: OpenDataset, say: Say) -> list[str]:
     """Compares the export with its Estimator on the dataset's records, where that is possible; else why it is not."""
     made = "that was checked when it was exported"
     if model_dir is None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from beam_jobs import predict as bulk
-from schemas.predictions.manifest import Predictions
+from schemas.predictions.manifest import PredictionsManifest
 from tests.support.commands import assert_held
 from tests.support.predicted import by_the_job, by_the_trainer, rejects_of, rows_of
 
@@ -204,7 +204,9 @@ def test_the_summary_as_json(titanic_model, files, tmp_path, capsys):
     counts = (summary["read"], summary["predicted"], summary["rejected"])
     assert counts == (202, 200, 2)
     assert summary["reasons"] == {"too_few_columns": 1, "not_a_number": 1}
-    assert Predictions.model_validate_json((tmp_path / "out" / "manifest.json").read_bytes()).run == summary["run"]
+    assert (
+        PredictionsManifest.model_validate_json((tmp_path / "out" / "manifest.json").read_bytes()).run == summary["run"]
+    )
 
 
 def test_it_starts_without_tensorflows_log(titanic_model, files, tmp_path):

@@ -19,7 +19,7 @@ from beam_jobs import preprocess
 from beam_jobs.predicting import job
 from schemas.dataset import layout, lease
 from schemas.exports.notes import read_notes, write_notes
-from schemas.predictions.manifest import Predictions, read_predictions
+from schemas.predictions.manifest import PredictionsManifest, read_predictions
 from schemas.storage import folders
 from tests.support import prism as prisms
 from tests.support.exports import make_hostile, write_in_init
@@ -168,7 +168,9 @@ def test_an_export_that_is_replaced_while_the_job_runs_ends_it(argv, export, tmp
     assert os.listdir(tmp_path / "out") == []
 
 
-Run = Callable[[Path, Path, str], tuple[list[Row], list[str], Predictions]]  # of an export, on files of a folder
+Run = Callable[
+    [Path, Path, str], tuple[list[Row], list[str], PredictionsManifest]
+]  # of an export, on files of a folder
 
 ENGINES = {
     "prism_disk": pytest.mark.engines,
@@ -177,10 +179,10 @@ ENGINES = {
     "dataflow_bucket": pytest.mark.cloud,
 }
 SMALL = ("--range_mb", "0.02", "--batch_size", "64", "--max_rejects", "20")  # several bundles
-Result = tuple[list[Row], list[str], Predictions]
+Result = tuple[list[Row], list[str], PredictionsManifest]
 
 
-def result(output: Path, manifest: Predictions) -> Result:
+def result(output: Path, manifest: PredictionsManifest) -> Result:
     """Predictions and rejects, by the names of the files alone."""
     rows = sorted(
         ({**row, "source": Path(row["source"]).name} for row in rows_of(output, manifest)),
@@ -222,7 +224,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
         yield run
 
 
-def in_bucket(bucket: str, pattern: str, output: Path, more: tuple[str, ...]) -> Predictions:
+def in_bucket(bucket: str, pattern: str, output: Path, more: tuple[str, ...]) -> PredictionsManifest:
     """Predicts in a bucket, and copies the predictions to a folder."""
     from beam_jobs import predict as bulk
     from schemas.predictions.manifest import read_predictions
