@@ -111,13 +111,9 @@ def predict(
     paths = storage.expand(options.inputs)
     options.check_outputs(paths)
     from schemas.exports.words import notes_of
-    from trainer.predicting.inputs import open_images, open_rows
+    from trainer.predicting.inputs import open_inputs
 
-    if isinstance(schema, Schema):
-        storage.check_names(paths)
-        predicted = open_rows(options, paths, schema, notes)
-    else:
-        predicted = open_images(options, paths, schema, notes)
+    inputs = open_inputs(options, paths, schema, notes)
     summary = PredictionCounts(schema.records)
     starting()
     start_tensorflow(verbose=options.verbose)
@@ -128,14 +124,14 @@ def predict(
     ):
         begun = time.monotonic()
         summary.startup_seconds = begun - started
-        for outcome in predicted(model):
+        for part in inputs.parts(model):
             interrupts.check()
-            for reject in outcome.rejects:
+            for reject in part.rejects:
                 rejects.write(f"{reject.to_json()}\n")
-            output.write(outcome.lines)
-            summary.add(outcome)
+            output.write(part.lines)
+            summary.add(part)
             summary.seconds = time.monotonic() - begun
-            show(outcome.shown)
+            show(part.shown)
             progress(summary)
         if summary.read:  # also where too many are rejected: the file says why
             rejects.commit()

@@ -6,10 +6,10 @@ a reject, too, and does not affect the other images of its batch.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -42,59 +42,79 @@ from schemas.spec.table import Schema
 from trainer.predicting.options import PredictedPart, PredictOptions
 
 ROWS = 4096  # in a batch, by default
-LATE_AT_ONCE = 10_000  # rejects whose raw bytes are read together: a stream is read from its beginning each time
+READ_AGAIN = 10_000  # rejects whose raw bytes are read together: a stream is read from its beginning each time
+TOP = 5  # classes of an image that are listed
 
 
-def open_rows(
-    options: PredictOptions, paths: Sequence[str], schema: Schema, notes: ExportNotes
-) -> Callable[[ServedModel], Iterator[PredictedPart]]:
-    """Opens files of rows for prediction, and checks all of them against the schema.
-
-    Returns:
-      A function that reads the rows and predicts them with a model.
+def open_inputs(
+    options: PredictOptions, paths: Sequence[str], schema: Schema | ImageSchema, notes: ExportNotes
+) -> RowInputs | ImageInputs:
+    """Opens files of rows, images, or CSV files of pairs of images, and checks them against the schema.
 
     Raises:
-      UsageError: the header of a file does not match the schema, or there are no records.
+      UsageError: a file does not match the schema or cannot be read, or there are no records.
     """
-    form, ratio = row_format(schema), options.max_input_ratio
-    files = [form.open_file(path, schema, label="optional", max_input_ratio=ratio) for path in paths]
-    check_not_empty(files)
-    storage.print_notes([f"note: {note}" for note in ignored_note(files)])
-    batch_size = options.batch_size or ROWS
+    if isinstance(schema, ImageSchema):
+        return ImageInputs(options, paths, schema, notes)
+    storage.check_names(paths)
+    return RowInputs(options, paths, schema, notes)
 
-    def outcomes(model: ServedModel) -> Iterator[PredictedPart]:
-        known_values = KnownValues(options.export, schema)
-        predict = RowPredictor(model, schema, notes.classes, known_values=known_values)
-        late: list[Reject] = []
-        late_file: RowFile | None = None
-        begun = False  # whether the file has its header
 
-        def read_again() -> Iterator[PredictedPart]:
-            if late and late_file is not None:
-                yield PredictedPart(0, 0, "", with_raw_bytes(late, [late_file], schema))
-                late.clear()
+class CsvLines:
+    """Formats predictions as CSV; the first lines begin with the header."""
 
-        for rows, predicted in prefetch(_predicted(prefetch(read_batches(files, schema, batch_size)), predict)):
-            if rows.file is not late_file or len(late) >= LATE_AT_ONCE:
-                yield from read_again()
-            late_file = rows.file
-            late += [reject for _, reject in predicted.refused]
-            predictions = predicted.predictions
-            text, answered = b"", 0
-            if predictions is not None:
-                text, answered = _encoded(predictions, notes.classes, as_csv=options.as_csv), predictions.num_rows
-                if options.as_csv and not begun:
-                    text, begun = header(predictions.schema, notes.classes) + text, True
-            yield PredictedPart(
-                rows.read, answered, text.decode(), rows.rejects, done=rows.done, unknown=predicted.unknown
+    def __init__(self, classes: Sequence[str]) -> None:
+        self._classes = classes
+        self._begun = False
+
+    def encode(self, table: pa.RecordBatch) -> bytes:
+        """Returns the lines of a table of predictions."""
+        names = b"" if self._begun else header(table.schema, self._classes)
+        self._begun = True
+        return names + bytes(encode_csv(table))
+
+
+class RowInputs:
+    """Files of rows that were opened for prediction."""
+
+    def __init__(self, options: PredictOptions, paths: Sequence[str], schema: Schema, notes: ExportNotes) -> None:
+        self._options, self._schema, self._classes = options, schema, notes.classes
+        form, ratio = row_format(schema), options.max_input_ratio
+        self._files = [form.open_file(path, schema, label="optional", max_input_ratio=ratio) for path in paths]
+        check_not_empty(self._files)
+        storage.print_notes([f"note: {note}" for note in ignored_note(self._files)])
+
+    def parts(self, model: ServedModel) -> Iterator[PredictedPart]:
+        """Yields the predictions of a model on each batch of rows."""
+        known_values = KnownValues(self._options.export, self._schema)
+        predict = RowPredictor(model, self._schema, self._classes, known_values=known_values)
+        rows = prefetch(read_batches(self._files, self._schema, self._options.batch_size or ROWS))
+        csv_lines = CsvLines(self._classes)
+        for file, of_file in itertools.groupby(prefetch(_predicted(rows, predict)), key=lambda pair: pair[0].file):
+            refused: list[Reject] = []  # by the model, which does not have their raw bytes
+            for batch, predicted in of_file:
+                if len(refused) >= READ_AGAIN:
+                    yield self._read_again(refused, file)
+                    refused = []
+                refused += [reject for _, reject in predicted.refused]
+                yield self._part(batch, predicted, csv_lines)
+            if refused:
+                yield self._read_again(refused, file)
+
+    def _read_again(self, refused: Sequence[Reject], file: RowFile) -> PredictedPart:
+        return PredictedPart(0, 0, "", with_raw_bytes(refused, [file], self._schema))
+
+    def _part(self, batch: RowBatch, predicted: PredictedRows, csv_lines: CsvLines) -> PredictedPart:
+        table, lines, count = predicted.predictions, b"", 0
+        if table is not None:
+            count = table.num_rows
+            as_json = not self._options.as_csv
+            lines = (
+                b"".join(map(bytes, encode_json_lines(table, self._classes))) if as_json else csv_lines.encode(table)
             )
-        yield from read_again()
-
-    return outcomes
-
-
-def _encoded(batch: pa.RecordBatch, classes: Sequence[str], *, as_csv: bool) -> bytes:
-    return b"".join(map(bytes, [encode_csv(batch)] if as_csv else encode_json_lines(batch, classes)))
+        return PredictedPart(
+            batch.read, count, lines.decode(), batch.rejects, done=batch.done, unknown=predicted.unknown
+        )
 
 
 def _predicted(batches: Iterator[RowBatch], predict: RowPredictor) -> Iterator[tuple[RowBatch, PredictedRows]]:
@@ -106,55 +126,39 @@ def _predicted(batches: Iterator[RowBatch], predict: RowPredictor) -> Iterator[t
             yield rows, PredictedRows(None, places, [])
 
 
-TOP = 5
+class ImageInputs:
+    """Images, or pairs of images, that were listed for prediction."""
 
+    def __init__(self, options: PredictOptions, paths: Sequence[str], schema: ImageSchema, notes: ExportNotes) -> None:
+        self._options, self._schema, self._classes = options, schema, notes.classes
+        self._listed = list_items(schema, paths, options.root)
 
-def open_images(
-    options: PredictOptions, paths: Sequence[str], schema: ImageSchema, notes: ExportNotes
-) -> Callable[[ServedModel], Iterator[PredictedPart]]:
-    """Opens images, or CSV files of pairs of images, for prediction.
-
-    Returns:
-      A function that reads the images and predicts them with a model.
-
-    Raises:
-      UsageError: a CSV file of pairs cannot be read, or the root is not a folder.
-    """
-    listed = list_items(schema, paths, options.root)
-    batch_size = options.batch_size or IMAGES
-
-    def outcomes(model: ServedModel) -> Iterator[PredictedPart]:
-        read = functools.partial(read_item, images=schema.images)
+    def parts(self, model: ServedModel) -> Iterator[PredictedPart]:
+        """Yields the predictions of a model on each batch of images."""
+        csv_lines, done = CsvLines(self._classes), 0
         with ThreadPoolExecutor(READERS) as pool:
-            everything = map_in_order(pool, read, listed.items, max_pending=2 * READERS)
-            done, first = 0, True
-            for batch in prefetch(batches(everything, batch_size)):
+            read = functools.partial(read_item, images=self._schema.images)
+            images = map_in_order(pool, read, self._listed.items, max_pending=2 * READERS)
+            for batch in prefetch(batches(images, self._options.batch_size or IMAGES)):
                 predicted = predict_images(batch, model)
-                items = [read.item for read in predicted.answered]
-                lines = encode_lines(items, predicted.outputs, notes.classes)
-                written = "".join(line.json for line in lines)
-                if options.as_csv and items:
-                    table = _columns(items, predicted.outputs, notes.classes)
-                    names = header(table.schema, notes.classes) if first else b""
-                    written, first = (names + bytes(encode_csv(table))).decode(), False
-                answered = iter(lines)
-                texts = [
-                    f"{read.item.shown}: rejected, {reject.reason} ({reject.detail})\n"
+                items = [image.item for image in predicted.answered]
+                entries = json_entries(items, predicted.outputs, self._classes)
+                if self._options.as_csv:
+                    lines = (
+                        csv_lines.encode(_columns(items, predicted.outputs, self._classes)).decode() if items else ""
+                    )
+                else:
+                    lines = "".join(f"{json.dumps(entry, ensure_ascii=False)}\n" for entry in entries)
+                texts = (_text(image.item, entry) for image, entry in zip(predicted.answered, entries, strict=True))
+                shown = (
+                    f"{image.item.shown}: rejected, {reject.reason} ({reject.detail})\n"
                     if (reject := predicted.rejects.get(place))
-                    else next(answered).text
-                    for place, read in enumerate(batch)
-                ]
-                done += len(batch)
-                yield PredictedPart(
-                    read=len(batch),
-                    predicted=len(lines),
-                    lines=written,
-                    rejects=list(predicted.rejects.values()),
-                    shown="".join(texts),
-                    done=done / listed.count,
+                    else next(texts)
+                    for place, image in enumerate(batch)
                 )
-
-    return outcomes
+                done += len(batch)
+                rejects, share = list(predicted.rejects.values()), done / self._listed.count
+                yield PredictedPart(len(batch), len(items), lines, rejects, shown="".join(shown), done=share)
 
 
 def _columns(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes: Sequence[str]) -> pa.RecordBatch:
@@ -167,16 +171,10 @@ def _columns(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes: Se
     return pa.RecordBatch.from_pydict(columns | output_columns(outputs, classes))
 
 
-@dataclasses.dataclass(frozen=True)
-class ImageLine:
-    """One prediction as a JSON line, and as text."""
-
-    json: str
-    text: str
-
-
-def encode_lines(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes: Sequence[str]) -> list[ImageLine]:
-    """Formats one line per item: its source, its class, and up to five most probable classes in order.
+def json_entries(
+    items: Sequence[ImageItem], outputs: Mapping[str, Any], classes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Returns a JSON object for each item: its source, its class, and up to five most probable classes in order.
 
     Args:
       items: `[batch]`.
@@ -188,13 +186,17 @@ def encode_lines(items: Sequence[ImageItem], outputs: Mapping[str, Any], classes
         return []
     probabilities = outputs["probabilities"]
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :TOP]
-    lines = []
+    entries = []
     for item, class_id, ids, row in zip(items, outputs["class_id"], order, probabilities, strict=True):
         top = {classes[i]: float(f"{row[i]:.9g}") if np.isfinite(row[i]) else None for i in ids.tolist()}
         entry: dict[str, Any] = {"source": plain(item.source)}
         if item.names:
             entry |= {"line": item.place, **dict(zip(item.files, map(plain, item.names), strict=True))}
-        entry |= {"class": classes[int(class_id)], "top_5": top}
-        text = ", ".join(f"{name} {'?' if value is None else f'{value:.4f}'}" for name, value in top.items())
-        lines.append(ImageLine(f"{json.dumps(entry, ensure_ascii=False)}\n", f"{item.shown}: {text}\n"))
-    return lines
+        entries.append(entry | {"class": classes[int(class_id)], "top_5": top})
+    return entries
+
+
+def _text(item: ImageItem, entry: Mapping[str, Any]) -> str:
+    """An image's prediction for people."""
+    top = (f"{name} {'?' if value is None else f'{value:.4f}'}" for name, value in entry["top_5"].items())
+    return f"{item.shown}: {', '.join(top)}\n"

@@ -167,13 +167,13 @@ class PredictionCounts:
         """How many are read and predicted per second."""
         return self.read / self.seconds if self.seconds else 0.0
 
-    def add(self, outcome: PredictedPart) -> None:
+    def add(self, part: PredictedPart) -> None:
         """Adds a part of the input."""
-        self.read += outcome.read
-        self.predicted += outcome.predicted
-        self.done = max(self.done, min(outcome.done, 1.0))
-        self.unknown.update(outcome.unknown)
-        self.rejected.update(reject.reason for reject in outcome.rejects)
+        self.read += part.read
+        self.predicted += part.predicted
+        self.done = max(self.done, min(part.done, 1.0))
+        self.unknown.update(part.unknown)
+        self.rejected.update(reject.reason for reject in part.rejects)
 
     def check(self, options: PredictOptions) -> None:
         """Checks the counts.

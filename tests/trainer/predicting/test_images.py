@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.support.drawn_datasets import striped
 from tests.support.image_files import BMP, GIF, png
 from tests.support.predicted import predicting, read_lines, read_rejects
 from trainer import predict
-from trainer.predicting.inputs import encode_lines
+from trainer.predicting.inputs import json_entries
 
 CUT = png(striped("lying", 1))[:400]  # its header is whole
 
@@ -200,8 +199,8 @@ class TestPairs:
 def test_the_most_probable_classes(probabilities, top):
     values = np.array([probabilities], np.float32)
     outputs = {"class_id": values.argmax(1), "probabilities": values}
-    (line,) = encode_lines([ImageItem("x.png", 0, {})], outputs, tuple("abcdefg"))
-    top_classes = json.loads(line.json)["top_5"]
+    (entry,) = json_entries([ImageItem("x.png", 0, {})], outputs, tuple("abcdefg"))
+    top_classes = entry["top_5"]
     assert "".join(top_classes) == top
     assert np.isfinite(values).all() or set(top_classes.values()) == {None}
 
