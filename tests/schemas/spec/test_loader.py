@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from schemas.spec import shipped
 from schemas.spec.features import Bucketize, Category, Numeric
 from schemas.spec.loader import load_schema, parse_schema
 from schemas.spec.shipped import main
-from tests.support.commands import run_program
 from tests.support.csv_reading import table_schema, text
 
 
@@ -73,18 +71,12 @@ def test_loading_a_schema_imports_nothing_heavy() -> None:
 
 
 ONES = "1" * 100_000
-LAUGHS = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n"
-SECONDS, MEGABYTES = 120, 300
-
 MANY = [f"- {{name: f{i}, kind: numeric, columns: [p0, p99999]}}" for i in range(2000)]
 
 
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        (LAUGHS, "d.yaml:1: found the anchor '&a'; anchors are not allowed"),
-        ("a: !!python/object/new:os.system [touch pwned]\n", "d.yaml:1: found the tag"),
-        ("a: " + "{a: " * 5000, "d.yaml:1: is nested more than 16 levels deep"),
         (
             text("- {name: a, kind: numeric, columns: [0, 999999999]}"),
             "d.yaml:4: features[0]: `columns` spans 1,000,000,000 columns; a row has 100,000 at most",
@@ -96,32 +88,10 @@ MANY = [f"- {{name: f{i}, kind: numeric, columns: [p0, p99999]}}" for i in range
         ),
     ],
 )
-@pytest.mark.slow
-def test_what_would_explode_or_run_is_refused_at_once(content: str, line: str, tmp_path: Path) -> None:
-    path = tmp_path / "d.yaml"
-    path.write_text(content)
-    code = (
-        "import pathlib, re, resource\n"
-        f"resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))\n"
-        "from schemas.errors import UsageError\n"
-        "from schemas.spec.loader import load_schema\n"
-        "try:\n"
-        "    load_schema('d.yaml')\n"
-        "except UsageError as error:\n"
-        "    print(str(error)[:200])\n"
-        # Not getrusage's ru_maxrss, which a new process inherits from the one that started it.
-        "status = pathlib.Path('/proc/self/status').read_text()\n"
-        "print(int(re.search(r'VmHWM:\\s+(\\d+)', status)[1]) // 1024)\n"
-    )
-    done = run_program(code, cwd=tmp_path, env=_own_path())
-    *messages, megabytes = done.stdout.splitlines()
-    assert messages[0].startswith(line)
-    assert int(megabytes) < MEGABYTES
-    assert os.listdir(tmp_path) == ["d.yaml"]
-
-
-def _own_path() -> dict[str, str]:
-    return {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+def test_what_would_fill_the_memory_is_refused(content: str, line: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_schema(content.encode(), "d.yaml")
+    assert str(caught.value).startswith(line)
 
 
 @pytest.mark.slow

