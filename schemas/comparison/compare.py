@@ -227,12 +227,11 @@ def _of_numbers(a: Summary, b: Summary, *, tests: int) -> dict[str, Any]:
     first, second = Distribution(a), Distribution(b)
     cells = cells_of_numbers(first, second)
     ends = np.array([first.low, first.high], np.float32)
-    under, within = second.up_to(np.array([below(ends)[0], ends[1]])).tolist()
     outside = 0
     if second.low < first.low:  # the end itself counts, which a sketch may have dropped
-        outside += max(1, round(under * second.count))
+        outside += max(1, round(second.up_to(below(ends[:1])).item() * second.count))
     if second.high > first.high:
-        outside += max(1, round((1 - within) * second.count))
+        outside += max(1, round((1 - second.up_to(ends[1:]).item()) * second.count))
     return {
         "l_infinity": l_infinity(*cells.shares),
         "jensen_shannon": jensen_shannon(*cells.shares),
