@@ -183,7 +183,7 @@ def parse(
 
 
 def _problem(error: CycloptsError, words: Sequence[str], instead: Mapping[str, str] | None) -> str:
-    """What is wrong with a command line. Where a flag is missing, one that is misspelt may be meant for it."""
+    """The mistake in a command line. Where a flag is missing, a misspelt one may be meant for it."""
     app = error.app
     if app and isinstance(error, UnknownOptionError):
         return unexpected(error.token.keyword or error.token.value, _flags(app), instead)

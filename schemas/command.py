@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a command prints on standard output at its end.
+    """The result of a command, which it prints on standard output at its end.
 
     Attributes:
       text: for a person.

@@ -142,7 +142,7 @@ def without_log() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """What Python holds of standard error goes where it belongs; there may be none, or nobody who reads it."""
+    """Writes what Python has buffered for standard error, which may be closed, or read by nobody."""
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stderr.flush()
 

@@ -30,7 +30,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """What a field of options has beside its type and its default.
+    """The details of an option, beside the type and the default of its field.
 
     Attributes:
       help: what `--help` says of it, with `%(default)s` for the default.

@@ -37,7 +37,7 @@ _labels = functools.partial(option, "labels of the job", (), metavar="KEY=VALUE"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SubmitOptions(Options):
-    """What is the same on every platform: the job's name, and how many processes there are.
+    """Options that all platforms share: the job's name, and how many processes there are.
 
     Attributes:
       training: what stands after `--`; None: nothing.
@@ -60,7 +60,7 @@ class SubmitOptions(Options):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many processes there are of each role, in the order of `ROLES`, without those of which there is none.
+        """The number of processes of each role that has any, in the order of `ROLES`.
 
         A chief in a cluster neither evaluates nor exports, so an evaluator comes with it.
         """

@@ -34,12 +34,12 @@ class SubmittedTraining:
 
     @property
     def command(self) -> list[str]:
-        """What runs in each container."""
+        """The command that each container runs."""
         return ["python", "-m", "trainer.replica", *self.args]
 
     @property
     def paths(self) -> dict[str, str]:
-        """What every process reads or writes, by flag."""
+        """The paths that every process reads or writes, by flag."""
         paths = {"--data_dir": self.options.data_dir, "--model_dir": self.options.model_dir}
         if self.options.warm_start_from is not None:
             paths["--warm_start_from"] = self.options.warm_start_from

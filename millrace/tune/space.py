@@ -1,4 +1,4 @@
-"""What a search varies between trials, as distributions of Optuna, and the training that a trial is."""
+"""Reads the space of a search as distributions of Optuna, and makes the command line of a trial."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Study:
         return {name: as_typed(trial.params[name]) for name in self._command.space if name in trial.params}
 
     def model_dir(self, trial: FrozenTrial | Trial) -> str:
-        """Returns the folder of a trial, which is that of the interrupted one that it continues."""
+        """Returns the folder of a trial; one that continues an interrupted trial shares its folder."""
         return os.path.join(self._folder, TRIALS_FOLDER, f"{trial.user_attrs.get(_FOLDER, trial.number):03d}")
 
     def result(self, trial: FrozenTrial) -> dict[str, Any]:

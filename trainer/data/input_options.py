@@ -15,7 +15,7 @@ from trainer.spec.options import TrainingPlan
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where reading begins.
+    """The place where reading begins.
 
     Attributes:
       epoch: the number of the epoch, from 0; its order follows from the seed and this number alone.

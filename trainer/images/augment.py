@@ -25,7 +25,7 @@ _WAYS = 3  # each random step of an image has a stream of its own
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AugmentOptions(Augmentation):
-    """What is done to an image; all but `size` apply in TRAIN alone.
+    """The changes that are made to an image; all but `size` in TRAIN alone.
 
     Attributes:
       size: height and width of the crop, in pixels.

@@ -25,7 +25,7 @@ from trainer.spec.options import TrainingPlan
 
 
 class Phase(enum.StrEnum):
-    """What a training does, in the order of the table, and in words."""
+    """A part of a training's time, and its meaning in words. The order is that of the table."""
 
     START = "start", "TensorFlow starts, graphs are built, and the first step optimizes its graph"
     INPUT = "input", "steps wait for their batch"
@@ -141,7 +141,7 @@ class ProfileSteps(tf.compat.v1.train.SessionRunHook):
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """What a training took its time for.
+    """The time that each phase of a training took, and what to try.
 
     Attributes:
       seconds: by phase; they add up to the whole time.
@@ -198,7 +198,7 @@ def advise(dataset: OpenDataset, plan: TrainingPlan, seconds: Mapping[Phase, flo
 
 
 def _settings_of_input(dataset: OpenDataset, plan: TrainingPlan) -> Iterator[str]:
-    """What makes the input cheaper; the changes that keep the data and the model as they are come first."""
+    """Changes that make the input cheaper, those first that leave the data and the model as they are."""
     options = input_options(dataset, plan, split="train", mode=tf_estimator.ModeKeys.TRAIN)
     usual = dataclasses.replace(options, shuffle_buffer=shuffle_rows(dataset, "train", None))
     in_memory = is_held(dataset, "train", options)

@@ -279,7 +279,7 @@ def run_task(task: TrainingTask) -> Trained | None:
 
 
 def grow_trees(task: TrainingTask) -> None:
-    """Grows and evaluates boosted trees; those of a process that was killed then are not grown again."""
+    """Grows and evaluates boosted trees. Trees that a killed process has saved are not grown again."""
     ended = "the trees were grown before"
     if not task.latest_step():
         _, hparams = find_model(task.options)

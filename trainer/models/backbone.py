@@ -62,7 +62,7 @@ def scaled(images: tf.Tensor, pixels: str) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkFile:
-    """What a file holds.
+    """A network as its file gives it.
 
     Attributes:
       call: `call(images, training)` gives the network's output; the file's variables live as long as it does.

@@ -84,7 +84,7 @@ class Columns:
 
 
 def _kind_of(entry: Input) -> str:
-    """What the columns of an input are."""
+    """The kind of an input's columns."""
     if isinstance(entry, Dense):
         return "numbers"
     if entry.length == 1 or entry.positional:  # each position holds one id of its own kind

@@ -124,7 +124,7 @@ def _categorical(entry: Ids) -> Any:
 
 
 class _Unmeasured:
-    """A head whose evaluations `trainer.evaluation.watch` measures, as those of all models."""
+    """A head without metrics: `trainer.evaluation.watch` measures the evaluations of all models."""
 
     def metrics(self, regularization_losses: Any = None) -> dict[str, Any]:
         return {}
@@ -230,7 +230,7 @@ def learned(labels: tf.Tensor, scale: LabelScale) -> tf.Tensor:
 
 
 def _squared_error(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale, training: bool) -> tf.Tensor:
-    """Of what is learned in training; else in the label's own units, squared."""
+    """The squared error: in training of the scaled label, else in the label's own units."""
     if training:
         return tf.square(learned(labels, scale) - logits)
     return tf.square(labels - in_own_units(logits, scale))
@@ -323,7 +323,7 @@ def wide_rate(hparams: WideDeepHparams, wide: Sequence[Input]) -> float:
 
 
 def _spec(estimator: Any, prepared: Mapping[str, Any], labels: Any, mode: str) -> Any:
-    """What a canned Estimator makes of features that `prepare` has prepared."""
+    """The EstimatorSpec of a canned Estimator for features that `prepare` has prepared."""
     build = tf.autograph.experimental.do_not_convert(estimator.model_fn)  # its layers are of graphs
     spec = build(prepared, labels, mode, estimator.config)
     # Histograms of the layers' activations, and the shares of zeros, cost more than the steps between them.

@@ -17,7 +17,7 @@ LAST_SIDE = 4  # about what `tower_channels` bring the smaller side down to
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerOptions:
-    """What every layer of a network shares.
+    """Settings that all layers of a network share.
 
     Attributes:
       training: normalise by the batch and update the moving averages (TRAIN), or normalise by these (EVAL, PREDICT).

@@ -83,7 +83,7 @@ def model_fn(
 
 
 def _inputs(prepared: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHparams) -> Any:
-    """What the first layer reads, in parts, float32 `[batch, width]`."""
+    """The inputs of the first layer, in parts, float32 `[batch, width]`."""
     # A network finds combinations of ids by itself, and learns those that are rare by heart.
     ids = [entry for entry in task_spec.inputs if not (isinstance(entry, Dense) or entry.crossed or entry.weights)]
     if NUMBERS in prepared:

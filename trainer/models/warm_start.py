@@ -18,7 +18,7 @@ from trainer.estimator.checkpoint_names import named_checkpoints
 
 @dataclasses.dataclass(frozen=True)
 class WarmStart:
-    """What a training begins with.
+    """The weights with which a training begins.
 
     Attributes:
       path: a checkpoint, a model directory or an export, as the user names it.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ImageTaskSpec:
-    """What an image model learns, as `params["task_spec"]`.
+    """The task of a model of images, which its `model_fn` finds in `params["task_spec"]`.
 
     The features are uint8 `[batch, height, width, 3]`, by the names in `images`. The label is int64 `[batch]`, a class
     id. `trainer.images.inputs` normalizes the pixels inside the model.
@@ -63,7 +63,7 @@ class ImageTaskSpec:
 
 
 class LabelScale(Strict):
-    """What a training has measured of the label in the train split; without it, a label is learned as it is.
+    """The scale of a numeric label and the shares of classes, measured in the train split.
 
     Attributes:
       transform: what a regression learns: `z_score`, `(y - mean) / deviation`; `log` and `log1p`, the same of `ln(y)`
@@ -86,7 +86,7 @@ AS_IT_IS = LabelScale()
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """What a model on CSV data learns, as `params["task_spec"]`.
+    """The task of a model of rows, which its `model_fn` finds in `params["task_spec"]`.
 
     Attributes:
       inputs: the features that the model reads, in the schema's order.

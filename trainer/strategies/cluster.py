@@ -26,7 +26,7 @@ _OF_POOLS = {f"workerpool{place}": role for place, role in enumerate(ROLES)}
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One process: its role and its index among those of that role."""
+    """One process of a training: its role, and its index among the processes of that role."""
 
     role: str
     index: int
