@@ -81,8 +81,6 @@ def lines(findings: Mapping[str, Any]) -> Iterator[str]:
         repeated = rows["repeated"]
         if repeated["records"]:
             yield f"equal rows within {repeated['split']}: {repeated['records']:,} of {repeated['of']:,} repeat another"
-        if rows["equal_but_for_label"]:
-            yield f"equal rows in two splits with another label: {_of_splits(rows, 'equal_but_for_label')}"
     if "keys" in findings:
         keys = findings["keys"]
         yield f"keys in two splits: {_of_splits(keys, 'in_two_splits')} ({looked_at(keys, 'rows')})"

@@ -50,16 +50,14 @@ HASH = "hash"  # uint64: of what is compared
 SPLIT = "split"  # int8: index into `schemas.spec.table.SPLITS`
 BUDGET = 32 * 2**20  # bytes of the hashes of all records
 
-ROWS = pa.schema(
+ROWS = pa.schema(  # of rows, or of their keys
     [
         (HASH, pa.uint64()),
         (SPLIT, pa.int8()),
-        ("label", pa.uint64()),  # a hash of the label
         ("file", pa.int64()),  # the input's key
         ("offset", pa.int64()),
     ]
 )
-KEYS = pa.schema([field for field in ROWS if field.name != "label"])
 IMAGES = pa.schema(
     [
         (HASH, pa.uint64()),  # of the file's bytes

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from schemas.csv.values import Distinct
 from schemas.profile.columns import EncodedBatch, ProfiledColumn, columns_of
-from schemas.profile.duplicates import HASH, IMAGES, KEYS, ROWS, SPLIT, RecordHashes, place_hash, value_hashes
+from schemas.profile.duplicates import HASH, IMAGES, ROWS, SPLIT, RecordHashes, place_hash, value_hashes
 from schemas.profile.label_leaks import SampledRows
 from schemas.profile.near_duplicates import DifferenceHash
 from schemas.spec.split_hash import GOLDEN, mix
@@ -172,7 +172,7 @@ class RowLeakage(LeakageProfile):
     """What rows leave behind: hashes of them and of their keys, and a SAMPLE of the train split."""
 
     def __init__(self, watched: WatchedRows) -> None:
-        keys = {} if watched.key is None else {"keys": RecordHashes(KEYS)}
+        keys = {} if watched.key is None else {"keys": RecordHashes(ROWS)}
         super().__init__({"rows": RecordHashes(ROWS), **keys, SAMPLE: watched.new_sample()})
         self.watched = watched
 
@@ -185,8 +185,8 @@ class RowLeakage(LeakageProfile):
         codes = [codes_of(raw.encoded(column)) for column in watched.features if column.reads != "numbers"]
         labels, bits = _labels(raw, watched.label)
         where = {SPLIT: splits, "file": files, "offset": offsets}
-        hashes = hash_rows(numbers, codes)
-        self.hashes["rows"].add({HASH: hashes, "label": bits, **where})
+        hashes = hash_rows(numbers, [*codes, bits])
+        self.hashes["rows"].add({HASH: hashes, **where})
         if watched.key is not None:
             key_codes = codes_of(raw.encoded(watched.key))
             there = np.flatnonzero(key_codes != ABSENT)
@@ -194,7 +194,7 @@ class RowLeakage(LeakageProfile):
             self.hashes["keys"].add({HASH: key_codes[there], **places})
         # Not of the file, whose key holds its path. The offset tells equal rows apart: a frequent one is drawn as
         # often as its share.
-        ranks = place_hash(hashes + mix(bits), offsets)
+        ranks = place_hash(hashes, offsets)
         sample = self.hashes[SAMPLE]
         rows = np.flatnonzero((splits == SPLITS.index("train")) & sample.keeps(ranks))
         if len(rows):

@@ -19,7 +19,6 @@ from schemas.profile.label_leaks import LEAST, LabelSignal, label_signals
 from schemas.profile.leakage import SAMPLE, LeakageProfile, RowLeakage, WatchedRows
 from schemas.profile.near_duplicates import EXAMPLES, find_near_duplicates
 from schemas.profile.relations import relations
-from schemas.spec.split_hash import GOLDEN, mix
 from schemas.spec.table import SPLITS
 
 AUC = 0.99  # of a class against the rest, or of all of them in the mean
@@ -68,9 +67,9 @@ def _occurring_twice(table: pa.Table) -> pa.Table:
     return _ordered(table if repeats.all() else table.filter(pa.array(repeats)), "file", "offset")
 
 
-def _by_split(splits: np.ndarray) -> np.ndarray:
+def _by_split(table: pa.Table) -> np.ndarray:
     """How many records are in each split: int64 `[len(SPLITS)]`."""
-    return np.bincount(splits, minlength=len(SPLITS))
+    return np.bincount(np.asarray(table.column(SPLIT)), minlength=len(SPLITS))
 
 
 def _repeated(values: np.ndarray) -> int:
@@ -115,29 +114,21 @@ def _place_in(table: pa.Table) -> Example:
 
 
 def _rows(hashed: RecordHashes) -> dict[str, Any]:
-    of = _by_split(np.asarray(hashed.table.column(SPLIT)))
     table = _occurring_twice(hashed.table)
-    hashes, labels, splits = (np.asarray(table.column(name)) for name in (HASH, "label", SPLIT))
-    same = shared_values(mix(hashes ^ mix(labels + GOLDEN)), splits, of, _place_in(table))
-    records_of_same = {tuple(item["splits"]): item["records"] for item in same}
-    other_label = []
-    for item in shared_values(hashes, splits, of, _place_in(table)):
-        records = item["records"] - records_of_same.get(tuple(item["splits"]), 0)
-        if records > 0:
-            other_label.append({"splits": item["splits"], "records": records, "of": item["of"]})
+    hashes, splits, of = np.asarray(table.column(HASH)), np.asarray(table.column(SPLIT)), _by_split(hashed.table)
     train = SPLITS.index("train")  # how many of its rows are like one before them: how often that is to be expected
     return _looked_at(hashed) | {
         "repeated": {"split": "train", "records": _repeated(hashes[splits == train]), "of": int(of[train])},
-        "equal": same,
-        "equal_but_for_label": other_label,
+        "equal": shared_values(hashes, splits, of, _place_in(table)),
     }
 
 
 def _keys(hashed: RecordHashes) -> dict[str, Any]:
-    of = _by_split(np.asarray(hashed.table.column(SPLIT)))
     table = _occurring_twice(hashed.table)
     hashes, splits = (np.asarray(table.column(name)) for name in (HASH, SPLIT))
-    return _looked_at(hashed) | {"in_two_splits": shared_values(hashes, splits, of, _place_in(table))}
+    return _looked_at(hashed) | {
+        "in_two_splits": shared_values(hashes, splits, _by_split(hashed.table), _place_in(table))
+    }
 
 
 def _images(hashed: RecordHashes) -> dict[str, Any]:
@@ -153,20 +144,21 @@ def _images(hashed: RecordHashes) -> dict[str, Any]:
     count, pairs = with_two_labels(digests, labels)
     clear = np.flatnonzero(np.asarray(table.column("clear")))
     across, down = (np.asarray(table.column(name))[clear] for name in ("across", "down"))
-    near: dict[bool, list[dict[str, Any]]] = {True: [], False: []}  # whether within a split
-    of = _by_split(splits[clear])
-    for first, second, records, places in find_near_duplicates(digests[clear], across, down, splits[clear]):
-        within = first == second
-        where = {"split": SPLITS[first]} if within else {"splits": [SPLITS[first], SPLITS[second]]}
-        examples = [[example(int(clear[place])) for place in pair] for pair in places]
-        near[within].append({**where, "records": records, "of": int(of[second]), "examples": examples})
+    near = [
+        {
+            "splits": [SPLITS[first], SPLITS[second]],
+            "records": records,
+            "of": int((splits[clear] == second).sum()),
+            "examples": [[example(int(clear[place])) for place in pair] for pair in places],
+        }
+        for first, second, records, places in find_near_duplicates(digests[clear], across, down, splits[clear])
+    ]
     return _looked_at(hashed) | {
         "repeated": _repeated(digests),
-        "equal": shared_values(digests, splits, _by_split(splits), example),
+        "equal": shared_values(digests, splits, _by_split(table), example),
         "two_labels": {"images": count, "examples": [list(map(example, pair)) for pair in pairs]},
         "compared_by_look": len(clear),
-        "near": near[False],
-        "near_within": near[True],
+        "near": near,
     }
 
 

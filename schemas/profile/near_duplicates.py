@@ -115,7 +115,7 @@ _PLACES = 40  # bits of a place, below those of a distance
 def find_near_duplicates(
     digests: np.ndarray, across: np.ndarray, down: np.ndarray, splits: np.ndarray
 ) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
-    """Finds images that are not equal and look nearly the same, for every two splits, and in every split by itself.
+    """Finds images that are not equal and look nearly the same, for every two splits.
 
     Args:
       digests: uint64 `[n]`: those of equal files are equal.
@@ -124,49 +124,36 @@ def find_near_duplicates(
       splits: int8 `[n]`.
 
     Yields:
-      Two splits, the one that comes first in `SPLITS` first, or twice the same; how many images of the second look like
-      one of the first, without those that are equal to another one of the first; and the places of EXAMPLES pairs that
-      differ least, an image of the first split beside one of the second.
+      Two splits, the one that comes first in `SPLITS` first; how many images of the second look like one of the first
+      and are equal to none of them; and the places of EXAMPLES pairs that differ least, an image of the first split
+      beside one of the second.
     """
-    looks = np.stack([across, down, splits.astype(np.uint64), digests], axis=1)
+    looks = np.stack([across, down, splits.astype(np.uint64)], axis=1)
     groups, firsts, group_of = np.unique(looks, axis=0, return_index=True, return_inverse=True)
     group_of = group_of.reshape(-1)
     nearest = _nearest(groups)
     for second in range(len(SPLITS)):
-        for first in range(second + 1):
+        for first in range(second):
             near = nearest[group_of, first]
             places = np.flatnonzero((splits == second) & (near < _FAR))
-            if first != second:
-                places = places[~np.isin(digests[places], digests[splits == first])]
+            places = places[~np.isin(digests[places], digests[splits == first])]
             if not len(places):
                 continue
             best = places[np.lexsort((places, near[places]))]
             partners = firsts[near[best] & ((1 << _PLACES) - 1)]
-            pairs: dict[frozenset[int], tuple[int, int]] = {}
-            for partner, place in zip(partners.tolist(), best.tolist(), strict=True):
-                pairs.setdefault(frozenset((int(group_of[partner]), int(group_of[place]))), (partner, place))
-                if len(pairs) == EXAMPLES:
-                    break
-            yield first, second, len(places), list(pairs.values())
+            _, pairs = np.unique(np.stack([partners, group_of[best]]), axis=1, return_index=True)  # each look once
+            examples = [(int(partners[i]), int(best[i])) for i in np.sort(pairs)[:EXAMPLES]]
+            yield first, second, len(places), examples
 
 
 def _nearest(groups: np.ndarray) -> np.ndarray:
     """int64 `[groups, splits]`: the bits that differ from the nearest group of each split, then that group's place.
 
-    _FAR, if there is no near one. A group is a look, a split and a digest: of groups with one look and split, two stand
-    for all, since there may be very many.
+    A group is a look and a split. _FAR, if there is no near one.
     """
     nearest = np.full((len(groups), len(SPLITS)), _FAR)
-    if not len(groups):
-        return nearest
-    new = np.concatenate([[True], (groups[1:, :3] != groups[:-1, :3]).any(1)])
-    firsts = np.flatnonzero(new)
-    again = np.flatnonzero(~new)  # another image of the same look and split
     split_of = groups[:, 2].astype(np.int64)
-    of_look = firsts[np.cumsum(new) - 1]
-    nearest[again, split_of[again]] = of_look[again]
-    np.minimum.at(nearest, (of_look[again], split_of[again]), again)
-    for left, right, bits in similar_pairs(groups[firsts, 0], groups[firsts, 1]):
-        for here, there in ((firsts[left], firsts[right]), (firsts[right], firsts[left])):
+    for left, right, bits in similar_pairs(groups[:, 0], groups[:, 1]):
+        for here, there in ((left, right), (right, left)):
             np.minimum.at(nearest, (here, split_of[there]), (bits << _PLACES) | there)
-    return np.minimum(nearest, nearest[of_look])
+    return nearest

@@ -67,10 +67,6 @@ def _images(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     two = images.get("two_labels", {})
     if two.get("images"):
         yield {"title": f"Images with more than one label: {two['images']:,}", "pairs": two["examples"]}
-    for item in images.get("near_within", ()):
-        split = item["split"]
-        title = f"Images of {split} that look nearly the same as another one: {item['records']:,}"
-        yield {"title": title, "pairs": item["examples"]}
 
 
 def _how(label: Mapping[str, Any]) -> str:

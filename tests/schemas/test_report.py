@@ -314,7 +314,6 @@ ROWS = {
     "share": 1.0,
     "repeated": {"split": "train", "records": 0, "of": 80},
     "equal": [{"splits": ["train", "eval"], "records": 3, "of": 20, "examples": [PLACES]}],
-    "equal_but_for_label": [{"splits": ["train", "eval"], "records": 2, "of": 20}],
 }
 KEYS = {"records": 100, "share": 0.25, "in_two_splits": []}
 TELLING = {
@@ -363,7 +362,6 @@ IMAGES = {
     "two_labels": {"images": 1, "examples": [[image("a.jpg", "train"), image("b.jpg", "train")]]},
     "compared_by_look": 49,
     "near": [{"splits": ["train", "eval"], "records": 4, "of": 9, "examples": NEAR}],
-    "near_within": [],
 }
 
 
@@ -374,7 +372,6 @@ def found(**parts: Any) -> dict[str, Any]:
 def test_each_check_says_what_it_compared_and_what_it_found() -> None:
     page = Page(render_page(found(rows=ROWS, keys=KEYS, label=TELLING)))
     assert "equal rows in two splits: 3 of eval in train (all 100 rows)" in page.text
-    assert "equal rows in two splits with another label: 2 of eval in train" in page.text
     assert "keys in two splits: none (1/4 of 100 rows, chosen by a hash of what is compared)" in page.text
     assert "features that tell the label: job" in page.text
     assert "a.csv, byte 1,234 b.csv, byte 7" in page.text
