@@ -233,8 +233,7 @@ def _of_numbers(a: Summary, b: Summary, *, tests: int) -> dict[str, Any]:
     if second.high > first.high:
         outside += max(1, round((1 - second.up_to(ends[1:]).item()) * second.count))
     return {
-        "l_infinity": l_infinity(*cells.shares),
-        "jensen_shannon": jensen_shannon(*cells.shares),
+        "distance": jensen_shannon(*cells.shares),
         "noise": divergence_noise(cells, first, second, tests=tests),
         "cells": tuple(zip(cells.labels, *(share.tolist() for share in cells.shares), strict=True)),
         "range": ValueRange((first.low, first.high), (second.low, second.high), outside),
@@ -244,13 +243,12 @@ def _of_numbers(a: Summary, b: Summary, *, tests: int) -> dict[str, Any]:
 def _of_strings(a: Summary, b: Summary, *, tests: int) -> dict[str, Any]:
     cells = cells_of_strings(a, b)
     uncertain = max(a.frequent.error / a.count, b.frequent.error / b.count)
-    p, q = (share[: cells.named] for share in cells.shares)
+    p, q = cells.shares
     pooled = (p * a.count + q * b.count) / (a.count + b.count)
-    noise = share_noise(pooled, (a.count, b.count), tests=tests * max(1, cells.named))
+    noise = share_noise(pooled, (a.count, b.count), tests=tests * max(1, len(cells.labels)))
     most = np.argsort(-np.abs(p - q), kind="stable")[:CELLS].tolist()
     return {
-        "l_infinity": l_infinity(p, q),
-        "jensen_shannon": jensen_shannon(*cells.shares),
+        "distance": l_infinity(p, q),
         "noise": min(1.0, noise + uncertain),
         "cells": tuple((cells.labels[place], float(p[place]), float(q[place])) for place in most),
         "unseen": _unseen(a, b),

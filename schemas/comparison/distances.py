@@ -27,27 +27,19 @@ class CellShares:
 
     Attributes:
       labels: what each cell holds, for people.
-      shares: of either side, float64 `[cells]`, each with a sum of 1.
-      named: how many of the cells, from the first on, are a value or a range. The one behind them, if there is one,
-        holds all strings that are not known.
+      shares: of either side, float64 `[cells]`.
     """
 
     labels: tuple[str, ...]
     shares: tuple[np.ndarray, np.ndarray]
-    named: int
 
 
 def cells_of_strings(first: Summary, second: Summary) -> CellShares:
-    """Returns a cell for each value that is counted on a side, and one for all others. Both sides have values."""
+    """Returns a cell for each value that is counted on a side. Both sides have values."""
     counts = first.counts(), second.counts()
     values = list(dict.fromkeys([*counts[0], *counts[1]]))
-    counted = [np.array([side.get(value, 0) for value in values], np.float64) for side in counts]
-    rest = [max(0.0, side.count - part.sum()) for side, part in zip((first, second), counted, strict=True)]
-    labels = [text(value) for value in values]
-    if any(rest):
-        labels.append("other values")
-        counted = [np.append(part, remainder) for part, remainder in zip(counted, rest, strict=True)]
-    return CellShares(tuple(labels), (counted[0] / first.count, counted[1] / second.count), len(values))
+    p, q = (np.array([side.get(value, 0) for value in values], np.float64) for side in counts)
+    return CellShares(tuple(map(text, values)), (p / first.count, q / second.count))
 
 
 def text(value: bytes) -> str:
@@ -68,7 +60,7 @@ def cells_of_numbers(first: Distribution, second: Distribution) -> CellShares:
     ]
     labels = [f"up to {readable(ends[0])}", *between, f"above {readable(ends[-1])}"]
     filled = np.flatnonzero((p > 0) | (q > 0))
-    return CellShares(tuple(labels[place] for place in filled), (p[filled], q[filled]), len(filled))
+    return CellShares(tuple(labels[place] for place in filled), (p[filled], q[filled]))
 
 
 def edges(first: Distribution, second: Distribution) -> np.ndarray:

@@ -76,8 +76,8 @@ class FeatureDrift:
       name: what is compared.
       feature: the feature's name in the schema.
       kind, role: as in the statistics.
-      measure: which distance is judged: l_infinity of strings, jensen_shannon of numbers.
-      l_infinity, jensen_shannon: the distances of the values that are not missing; None where a side has none.
+      measure: which distance it is: l_infinity of strings, jensen_shannon of numbers.
+      distance: of the values that are not missing; None where a side has none.
       noise: what `distance` is at most if both sides are samples of the same data (99 % for all features together).
       missing: the share of missing values, of each sample.
       missing_noise: the same for the difference of these shares.
@@ -93,8 +93,7 @@ class FeatureDrift:
     kind: str
     role: str
     measure: Literal["l_infinity", "jensen_shannon"]
-    l_infinity: float | None = None
-    jensen_shannon: float | None = None
+    distance: float | None = None
     noise: float = 0.0
     missing: tuple[float, float] = (0.0, 0.0)
     missing_noise: float = 0.0
@@ -104,11 +103,6 @@ class FeatureDrift:
     note: str = ""
     warn: float | None = None
     fail: float | None = None
-
-    @property
-    def distance(self) -> float | None:
-        """The distance that is judged."""
-        return self.l_infinity if self.measure == "l_infinity" else self.jensen_shannon
 
     @property
     def cell(self) -> tuple[str, float, float] | None:
@@ -163,7 +157,7 @@ class FeatureDrift:
     @property
     def most(self) -> str:
         """The value or range that differs most, and by how much; '' if none does."""
-        return shares(self.cell) if self.cell is not None and self.l_infinity else ""
+        return shares(self.cell) if self.cell is not None and self.cell[1] != self.cell[2] else ""
 
     @property
     def missed(self) -> str:
@@ -196,7 +190,7 @@ class FeatureDrift:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the values as JSON has them."""
-        names = (*self.__dataclass_fields__, "distance", "drift", "verdict", "most", "missed")
+        names = (*self.__dataclass_fields__, "drift", "verdict", "most", "missed")
         values = {name: getattr(self, name) for name in names}  # `asdict` copies each of the cells, of each column
         return {name: vars(value) if dataclasses.is_dataclass(value) else value for name, value in values.items()}
 
