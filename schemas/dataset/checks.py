@@ -96,7 +96,7 @@ def verify_account(manifest: Manifest) -> Iterator[Issue]:
 
 
 def named(manifest: Manifest) -> list[str]:
-    """Every file that the manifest names, by its path relative to the dataset directory."""
+    """Returns every file that the manifest names, by its path relative to the dataset directory."""
     return [file.path for file in manifest.contents]
 
 

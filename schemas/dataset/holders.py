@@ -86,7 +86,7 @@ HasEnded = Callable[[RemoteHolder], bool]  # asks the runner; raises MillraceErr
 
 
 def unknown_to_have_ended(_: RemoteHolder) -> bool:
-    """For commands that ask no runner: a remote job holds its lease."""
+    """Returns False: for commands that do not ask the runner, so that a remote job holds its lease."""
     return False
 
 

@@ -58,35 +58,43 @@ def new_run_id() -> str:
 
 
 def shard_name(split: str, index: int, count: int, compression: str) -> str:
-    """`train-00000-of-00008.tfrecord`, with `.gz` appended if compressed."""
+    """Returns the name of a shard.
+
+    >>> shard_name("train", 0, 8, "gzip")
+    'train-00000-of-00008.tfrecord.gz'
+    """
     suffix = ".gz" if compression == "gzip" else ""
     return f"{split}-{index:05d}-of-{count:05d}.tfrecord{suffix}"
 
 
 def attempt_name(split: str, index: int, part: int, compression: str) -> str:
-    """`train-00003-000-<32 hex digits>.tfrecord`: a shard where several attempts may write it, and none is renamed."""
+    """Returns a new name of a shard that several attempts may write: `train-00003-000-<32 hex digits>.tfrecord`."""
     suffix = ".gz" if compression == "gzip" else ""
     return f"{split}-{index:05d}-{part:03d}-{secrets.token_hex(16)}.tfrecord{suffix}"
 
 
 def places_of(shard: str) -> str:
-    """`places-train-00000-of-00008.arrow` beside a shard: see `schemas.dataset.provenance`."""
+    """Returns the path of the places of a shard's records: see `schemas.dataset.provenance`.
+
+    >>> places_of("run/train-00000-of-00008.tfrecord.gz")
+    'run/places-train-00000-of-00008.arrow'
+    """
     folder, slash, name = shard.rpartition("/")
     return f"{folder}{slash}places-{name.partition('.')[0]}.arrow"
 
 
 def rejects_name(index: int) -> str:
-    """`rejects-00000.jsonl`."""
+    """Returns a name such as `rejects-00000.jsonl`."""
     return f"rejects-{index:05d}.jsonl"
 
 
 def contents_name(index: int) -> str:
-    """`contents-00000.jsonl`."""
+    """Returns a name such as `contents-00000.jsonl`."""
     return f"contents-{index:05d}.jsonl"
 
 
 def inputs_name(index: int) -> str:
-    """`inputs-00000.json`."""
+    """Returns a name such as `inputs-00000.json`."""
     return f"inputs-{index:05d}.json"
 
 

@@ -24,16 +24,15 @@ from schemas.storage.local import TEMPORARY
 _OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
 
 
-def runs_to_keep(manifest: Manifest, *, keep_previous: bool) -> frozenset[str]:
-    """Returns the run folders to keep: those of this dataset, and those of the previous one."""
-    return manifest.runs.union(manifest.previous if keep_previous else ())
-
-
 def leftovers(data_dir: str, *, keep_previous: bool = True, lease: Lease | None = None) -> list[str]:
-    """Returns run folders and temporary files that nothing refers to, by path relative to the dataset directory,
-    sorted.
+    """Returns run folders and temporary files that nothing refers to, by path relative to the dataset directory.
 
-    Without the lease, they include those of a running job.
+    They are sorted. Without the lease, they include those of a running job.
+
+    Args:
+      data_dir: a dataset directory, local or gs://.
+      keep_previous: the runs of the previous dataset are not among them: a reader may have it open.
+      lease: the directory's lease, if this process holds it.
 
     Raises:
       LeaseError: another process has taken the lease.
@@ -42,13 +41,18 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, lease: Lease | None 
     top = storage.listdir(data_dir)
     if lease is not None:
         lease.check()
-    manifest = _read(data_dir)
     runs = set(_runs(data_dir, top))
-    retained = frozenset(orphans(data_dir)) if manifest is None else runs_to_keep(manifest, keep_previous=keep_previous)
-    within = _left_in(data_dir, manifest, runs) if manifest is not None else ()
-    return sorted(
-        [*(runs - retained), *filter(_is_stray, top), *_strays_of(data_dir, sorted(runs & retained)), *within]
-    )
+    unread: list[str] = []
+    if storage.exists(layout.join(data_dir, layout.MANIFEST)):
+        manifest = read_manifest(data_dir)
+        in_use = runs & manifest.runs.union(manifest.previous if keep_previous else ())
+        unread += _unread(data_dir, manifest, runs)
+    else:
+        in_use = set(orphans(data_dir))
+    for run in in_use:
+        names = folders.walk(layout.join(data_dir, run))
+        unread += [layout.join(run, name) for name in names if _is_stray(os.path.basename(name))]
+    return sorted([*(runs - in_use), *filter(_is_stray, top), *unread])
 
 
 def orphans(data_dir: str) -> list[str]:
@@ -68,7 +72,7 @@ def is_output(data_dir: str) -> bool:
 
 
 def foreign(data_dir: str) -> list[str]:
-    """Names at the top of the directory that are not part of a dataset, sorted. They are never removed."""
+    """Returns the names at the top of the directory that are not part of a dataset, sorted. They are never removed."""
     return [
         name
         for name in storage.listdir(data_dir)
@@ -131,11 +135,6 @@ def remove(data_dir: str, names: Iterable[str], lease: Lease) -> None:
                 storage.delete(path)
 
 
-def _read(data_dir: str) -> Manifest | None:
-    """The manifest; None where no job has committed yet."""
-    return read_manifest(data_dir) if storage.exists(layout.join(data_dir, layout.MANIFEST)) else None
-
-
 def _runs(data_dir: str, names: Iterable[str] | None = None) -> list[str]:
     """The run folders of a directory, or those among these names."""
     return [name for name in (storage.listdir(data_dir) if names is None else names) if _is_run(data_dir, name)]
@@ -162,14 +161,7 @@ def _is_stray(name: str) -> bool:
     return match is not None and match["name"] != layout.LEASE
 
 
-def _strays_of(data_dir: str, runs: list[str]) -> Iterator[str]:
-    for run in runs:
-        for name in folders.walk(layout.join(data_dir, run)):
-            if _is_stray(os.path.basename(name)):
-                yield layout.join(run, name)
-
-
-def _left_in(data_dir: str, manifest: Manifest, runs: Set[str]) -> Iterator[str]:
+def _unread(data_dir: str, manifest: Manifest, runs: Set[str]) -> Iterator[str]:
     """What nobody reads in the runs that the dataset consists of: files and folders, sorted by run.
 
     In the current run what its commit left, since a submitted job keeps all files until the manifest names its run. In

@@ -182,7 +182,7 @@ def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
 
 
 def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
-    """8, 4, 2 or 1: a JPEG is decoded at 1 / ratio of its size, the smallest that `images.downscale` permits.
+    """Returns 8, 4, 2 or 1: a JPEG is decoded at 1 / ratio of its size, the smallest that `images.downscale` permits.
 
     libjpeg then computes fewer of the cosines, which take most of the decoding time. `beam_jobs.images.ingest` has the
     same rule, which depends on the header and the schema alone.

@@ -170,7 +170,7 @@ def listed_as(path: str, name: str, label: str, *, by_csv: bool) -> bytes:
 
 
 def list_folders(paths: Sequence[str]) -> ImageListing:
-    """Image files by path (see `schemas.storage.expand`); a file's label is the name of its folder.
+    """Lists image files by path (see `schemas.storage.expand`); a file's label is the name of its folder.
 
     A path that has a control character, or that is not UTF-8, is a reject with its place as offset.
 
@@ -335,7 +335,7 @@ def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> L
 
 
 def list_images(paths: Sequence[str]) -> Listed:
-    """Each file is an image."""
+    """Lists files, each of which is an image."""
     check_first(paths)
     items = (
         ImageItem(path, place, {"image": path}, problem=name_problem(path), raw=os.fsencode(path))

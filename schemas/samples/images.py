@@ -29,7 +29,7 @@ SHAPES: dict[str, Mask] = {
 
 
 def draw(shape: str, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """One image, uint8 `[SIDE, SIDE, 3]`."""
+    """Draws one image, uint8 `[SIDE, SIDE, 3]`."""
     radius = rng.uniform(0.34, 0.46) * SIDE
     center = rng.uniform(radius, SIDE - radius, 2)
     y, x = (np.mgrid[:SIDE, :SIDE] - center[:, None, None]) / radius

@@ -62,7 +62,7 @@ def _draw(rng: np.random.Generator, weights: NDArray[np.float64]) -> NDArray[np.
 
 
 def covertype_rows(rows: int, rng: np.random.Generator, drift: float = 0.0) -> NDArray[np.int64]:
-    """(rows, 55) integers: 10 terrain columns, 4 and 40 columns of which one each is 1, the class 1 to 7.
+    """Draws (rows, 55) integers: 10 terrain columns, 4 and 40 columns of which one each is 1, the class 1 to 7.
 
     `drift`: how far the classes have moved, to lower places and other soils; 1: a model of before is wrong on half.
     """
@@ -99,7 +99,7 @@ def covertype_rows(rows: int, rng: np.random.Generator, drift: float = 0.0) -> N
 
 
 def mnist_csv_rows(rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """(rows, 785) integers: the digit, then 28 x 28 grey values: a blot whose place tells the digit, moved a little."""
+    """Draws (rows, 785) integers: the digit, then 28 x 28 grey values of a blot whose place tells the digit."""
     digit = rng.integers(0, 10, rows)
     turn = 2 * np.pi * digit / 10
     y = 13.5 + 8 * np.sin(turn) + rng.normal(0, 1, rows)

@@ -55,7 +55,11 @@ class Shorter(Strict):
     shorter: Side
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width after resizing, the longer side rounded half up."""
+        """Returns height and width after resizing, the longer side rounded half up.
+
+        >>> Shorter(shorter=256).size(375, 500)
+        (256, 341)
+        """
         short = min(height, width)
         return _scaled(height, self.shorter, short), _scaled(width, self.shorter, short)
 
@@ -66,7 +70,7 @@ class Exact(Strict):
     exact: tuple[Side, Side]
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width after resizing."""
+        """Returns height and width after resizing."""
         return self.exact
 
 

@@ -67,7 +67,7 @@ _TYPES: dict[str, str] = {
 
 
 def report(source: str, mistakes: Iterable[Mistake]) -> str:
-    """One line for each mistake, in the file's order: `source:line: key.path[0]: message`."""
+    """Writes one line for each mistake, in the file's order: `source:line: key.path[0]: message`."""
     return "\n".join(
         f"{source}:{m.line}: {_dotted(m.path)}: {m.message}" if m.path else f"{source}:{m.line}: {m.message}"
         for m in sorted(mistakes, key=lambda m: m.line)

@@ -131,6 +131,10 @@ def note_of_undeclared(names: Sequence[str]) -> str:
 
 
 def few_labels(labels: Sequence[ColumnLabel]) -> str:
-    """Names of columns, some of them where there are many."""
+    """Joins the names of columns, of many only some.
+
+    >>> few_labels(range(12))
+    '0, 1, 2, 3, 4, 5, ..., 11'
+    """
     shown = [repr(label) if len(str(label)) <= 60 else f"{str(label)[:60]!r}..." for label in labels]
     return ", ".join(shown if len(shown) <= 8 else [*shown[:6], "...", shown[-1]])

@@ -27,7 +27,7 @@ _ROWS = 4096  # rows of a wide matrix that are hashed at once, so that the work 
 
 
 def hash_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Version 1 of the hash: uint64 `[n]` from columns of n rows.
+    """Hashes rows by version 1 of the hash: uint64 `[n]` from columns of n rows.
 
     Multilinear: seed + sum of value_i * odd_i mod 2^64 (Lemire and Kaser, "Strongly universal string hashing is fast",
     2014), then the finaliser of splitmix64 (Steele, Lea and Flood, 2014), which also gives the odd constants.

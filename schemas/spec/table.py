@@ -254,7 +254,7 @@ SPLIT = "_split"  # int8: index into schemas.spec.table.SPLITS
 
 
 def raw_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """Every raw column: the features in the schema's order, then the label."""
+    """Returns every raw column: the features in the schema's order, then the label."""
     return tuple(item.raw for item in schema.items if item.raw is not None)
 
 
@@ -304,7 +304,7 @@ def served_features(schema: Schema) -> list[Feature]:
 
 
 def serving_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """Their columns."""
+    """Returns the raw columns of `served_features`."""
     return tuple(feature.raw for feature in served_features(schema) if feature.raw is not None)
 
 

@@ -87,7 +87,7 @@ def copy(source: str, target: str, *, exclude: str | None = None) -> None:
 
 @contextlib.contextmanager
 def written_locally(path: str) -> Iterator[str]:
-    """A local path for libraries that write files and folders: `path` itself, or a temporary one, uploaded at the end.
+    """Gives libraries a local path to write to: `path` itself, or a temporary one that is uploaded at the end.
 
     Nothing is uploaded if the block raises.
     """

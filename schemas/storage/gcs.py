@@ -116,7 +116,7 @@ class GcsStore:
         return cast(BinaryIO, _Object(opened, int(blob.size)))
 
     def read(self, path: str) -> bytes:
-        """One request, so that all bytes are of one generation; what is missing of a cut answer names it."""
+        """Reads an object by one request: all bytes are of one generation, which the rest of a cut answer names."""
         return _whole(_blob(path), path)
 
     def write(self, path: str, data: bytes) -> None:

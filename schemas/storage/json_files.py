@@ -48,7 +48,11 @@ def _items(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
 
 
 def parse_object(text: bytes | str) -> dict[str, Any]:
-    """As `parse_json`; ValueError, too, where the value is no object."""
+    """Parses as `parse_json`; raises ValueError, too, if the value is not an object.
+
+    >>> parse_object('{"a": [1, NaN]}')
+    {'a': [1, nan]}
+    """
     value = parse_json(text)
     if not isinstance(value, dict):
         raise ValueError("it is not an object")
@@ -73,12 +77,12 @@ def read_object(path: str, what: str, *, advice: str = _RESTORE) -> dict[str, An
 
 
 def read_if_there(path: str, what: str, *, advice: str = _RESTORE) -> dict[str, Any] | None:
-    """As `read_object`; None where there is no such file."""
+    """Reads as `read_object`; returns None if there is no such file."""
     return read_object(path, what, advice=advice) if exists(path) else None
 
 
 def read_versioned(path: str, version: int, what: str) -> dict[str, Any]:
-    """As `read_object`, of a file that names the version of its format by the key `format_version`.
+    """Reads as `read_object` a file that names the version of its format by the key `format_version`.
 
     Raises:
       MillraceError: it cannot be read, or is of another version than this release reads.
@@ -112,9 +116,9 @@ def check_version(path: str, written: object, version: int, *, advice: str) -> N
 
 
 def check_version_of(data: bytes, path: str, version: int, *, advice: str) -> None:
-    """As `check_version`, of the JSON object in a file whose content could not be read as expected.
+    """Checks by `check_version` a file whose content could not be read as expected.
 
-    Passes what is no JSON object, or names no version: then something else is wrong with it.
+    Accepts a file that holds no JSON object, or names no version: then something else is wrong with it.
     """
     with contextlib.suppress(ValueError):
         check_version(path, parse_object(data).get("format_version", version), version, advice=advice)

@@ -182,7 +182,7 @@ class Listing(Iterable[ListedFile]):
         return self.files
 
     def check_names(self) -> None:
-        """See `schemas.storage.listing.check_names`."""
+        """Checks the names of all files by `check_names`."""
         check_names([] if self.unreadable is None else [self.unreadable])
 
     def __iter__(self) -> Iterator[ListedFile]:

@@ -92,7 +92,7 @@ def open_at_once(path: str, flags: int) -> int:
 
 
 def open_own(path: str, flags: int) -> int:
-    """As `open_at_once`, but not through a link: of a file that only this package writes."""
+    """Opens a file that only this package writes: as `open_at_once`, but not through a link."""
     return open_at_once(path, flags | os.O_NOFOLLOW)
 
 
@@ -192,7 +192,7 @@ class LocalStore:
                 yield _looked_at(path, self.identity(path))
 
     def identity(self, path: str) -> Hashable:
-        """Device and inode, links followed; the resolved path if there is no file."""
+        """Returns the device and inode, links followed; the resolved path if there is no file."""
         try:
             file_stat = os.stat(path)
         except (OSError, ValueError):

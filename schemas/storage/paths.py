@@ -69,7 +69,7 @@ def wrap_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrap_listing(path: str) -> Iterator[None]:
-    """The same for a listing, which fails in a bucket that is not there: an address that was given wrongly."""
+    """As `wrap_errors`, for a listing: raises a UsageError if there is no such bucket."""
     try:
         with wrap_errors(path):
             yield
@@ -91,7 +91,7 @@ def check_scheme(path: str, where: str = "") -> None:
 
 
 def check_addresses(flag: str, paths: str | Sequence[str]) -> None:
-    """`check_scheme` of a flag's path, or of all its paths."""
+    """Checks a flag's path, or all its paths, by `check_scheme`."""
     for path in (paths,) if isinstance(paths, str) else paths:
         check_scheme(path, f"{flag} ")
 
@@ -174,7 +174,7 @@ def delete(path: str) -> None:
 
 
 def for_each(path: str, function: Callable[[A], B], items: Iterable[A]) -> list[B]:
-    """function(item) for each item, in order: in several threads if `path` is remote, where each waits for answers."""
+    """Returns function(item) for each item, in order; in several threads if `path` is remote."""
     return in_threads(function, items, threads=1 if is_local(path) else REMOTE_FILES)
 
 

@@ -119,7 +119,7 @@ def _cut(
 
 
 def masked(checksums: np.ndarray) -> np.ndarray:
-    """CRC-32C values as TFRecord files store them, uint32."""
+    """Masks CRC-32C values as TFRecord files store them, uint32."""
     crc = checksums.astype(np.uint32)
     return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8)
 

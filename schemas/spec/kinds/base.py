@@ -96,7 +96,7 @@ class Item(Strict):
         return 1
 
     def not_meant(self) -> Iterator[tuple[str, str]]:
-        """(key, mistake) of valid settings that cannot be intended."""
+        """Yields (key, mistake) of valid settings that cannot be intended."""
         yield from ()
 
 

@@ -43,7 +43,7 @@ class Bool(Single, ReadAsStrings, ComparedItem, FeatureKind):
         return (Dense(self.name),)
 
     def read_values(self, values: pa.BinaryArray) -> list[bytes | CellError]:
-        """b"1" or b"0" for each value; not_a_bool for the others."""
+        """Returns b"1" or b"0" for each value; the error not_a_bool for other words."""
         tokens = {t.lower().encode(): b"0" for t in self.false}
         tokens |= {t.lower().encode(): b"1" for t in self.true}
         expected = ", ".join((*self.true, *self.false))
