@@ -96,8 +96,9 @@ def _read_rows(path: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _key_column(header: Sequence[str], schema: AnySchema) -> str:
-    key = schema.key if isinstance(schema, Schema) else None
-    return ID if key is None or ID in header else column_names(key, schema)[0]
+    if not isinstance(schema, Schema) or schema.key is None or ID in header:
+        return ID
+    return column_names(schema.key, schema)[0]
 
 
 def _table_problems(cells: Mapping[str, Sequence[bytes]], schema: Schema) -> dict[int, str]:

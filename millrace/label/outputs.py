@@ -62,8 +62,8 @@ def write_table(batches: Iterable[Sequence[sqlite3.Row]], path: str, schema: Sch
             )
             for row in rows:
                 labels = (as_bytes(cell).decode("latin-1") for cell in parse_json(row["label"]))
-                cells: dict[str | None, str] = {**layout.cells(row["line"]), **dict(zip(names, labels, strict=True))}
-                writer.writerow([cells.get(name, "") for name in columns])
+                cells = {**layout.cells(row["line"]), **dict(zip(names, labels, strict=True))}
+                writer.writerow(["" if name is None else cells[name] for name in columns])
             file.write(lines.getvalue().encode("latin-1"))
 
 

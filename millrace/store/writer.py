@@ -247,7 +247,7 @@ def _answers(batch: ServedBatch, repeats: Mapping[int, StoredRequest | None]) ->
             error, versions[row] = request.error, request.model
             answer = {} if error else parse_json(request.answer)
         for name, values in outputs.items():
-            value = _bytes(answer[name]) if name in answer and values.dtype == object else answer.get(name)
+            value: Any = _bytes(answer[name]) if name in answer and values.dtype == object else answer.get(name)
             if name == "error":
                 values[row] = error
             elif name in answer and np.shape(value) == np.shape(values[row]):

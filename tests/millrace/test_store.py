@@ -88,7 +88,7 @@ def test_a_repeated_id_gets_its_stored_answer_and_is_stored_once(folder, restart
     """Whatever the model says now, and whatever else it answers now; also bytes that are not UTF-8."""
     first, then = late_batch(["a", "b"], share=0.75), late_batch(["c", "b"], share=0.125)
     first.outputs["class"][1] = b"\xff yes"
-    then.outputs["new"] = np.ones((2, 3), np.float32)
+    then = dataclasses.replace(then, outputs={**then.outputs, "new": np.ones((2, 3), np.float32)})
     answers = [*store(folder, first), *store(folder, then)] if restart else store(folder, first, then)
     outputs = answers[1].outputs
     assert outputs["class"].tolist() == [b"no", b"\xff yes"]

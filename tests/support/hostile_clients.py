@@ -31,7 +31,7 @@ def whole(target: str, body: bytes, *lines: str) -> bytes:
 
 def read_all(connection: socket.socket) -> bytes:
     """What comes until the connection ends. Raises TimeoutError if that takes longer than anybody's patience."""
-    parts = []
+    parts: list[bytes] = []
     end = time.monotonic() + PATIENCE
     with contextlib.suppress(ConnectionResetError):
         while True:

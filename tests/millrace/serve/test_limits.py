@@ -119,12 +119,15 @@ def test_requests_that_are_dropped_from_the_queue_change_nothing_for_those_aroun
                 status, answer = client.post(f"{client.model}{version}:predict", {"instances": [1]})
                 answers[name] = status, answer, client.headers.get("x-model-version"), client.headers.get("retry-after")
 
+        def waits(rows: int) -> bool:
+            return batcher.queued_rows == rows
+
         requests = {"first": "", "late": "", "gone": "/versions/1", "old": "/versions/1", "last": ""}
         threads = [threading.Thread(target=answered, args=request) for request in requests.items()]
         with held(server, [partial(answered, "running")]):
             for waiting, thread in enumerate(threads, start=1):
                 thread.start()
-                until(lambda waiting=waiting: batcher.queued_rows == waiting)
+                until(partial(waits, waiting))
             batcher._waiting[1].arrived -= 2 * PATIENCE
             server._loop.call_soon_threadsafe(batcher._waiting[2].future.cancel)
             write_export(tmp_path, 2)
