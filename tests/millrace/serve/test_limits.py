@@ -122,7 +122,7 @@ def test_requests_that_are_dropped_from_the_queue_change_nothing_for_those_aroun
         def waits(rows: int) -> bool:
             return batcher.queued_rows == rows
 
-        requests = {"first": "", "late": "", "gone": "/versions/1", "old": "/versions/1", "last": ""}
+        requests = {"first": "", "late": "", "gone": "", "old": "/versions/1", "last": ""}
         threads = [threading.Thread(target=answered, args=request) for request in requests.items()]
         with held(server, [partial(answered, "running")]):
             for waiting, thread in enumerate(threads, start=1):
