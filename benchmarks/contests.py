@@ -69,8 +69,8 @@ class Contest:
     by_cpu: bool = False
 
 
-WRITE_CSV, READ, READ_RAW = "millrace_jobs:write_csv", "millrace_reading:read", "millrace_reading:read_raw"
-WRITE_PHOTOS, TF_DATA, BARE = "millrace_jobs:write_photos", "photos_tf_data:write", "photos_tf_data:write_nothing"
+WRITE_CSV, READ, READ_RAW = "millrace_jobs:write_csv", "millrace_training:read", "millrace_training:read_raw"
+WRITE_PHOTOS, TF_DATA, BARE = "millrace_jobs:write_photos", "photos_tensorflow:write", "photos_tensorflow:write_nothing"
 WEBDATASET, SKLEARN, TRAIN = "photos_webdataset:write", "sklearn_models:train", "millrace_training:train"
 FLOOR = "the floor: pyarrow, C++ encoder and writer"
 SCALED = {"scaled": True}
@@ -81,8 +81,8 @@ def _csv(name: str, title: str) -> Contest:
     candidates = (
         Candidate(OURS, WRITE_CSV, name),
         Candidate("tf.Transform, census example", "csv_tf_transform:write", name, goal=8),
-        Candidate("Python loop over tf.train.Example", "csv_python_loop:write", name, goal=3),
-        Candidate(FLOOR, "csv_floor:write", name, bound=True),
+        Candidate("Python loop over tf.train.Example", "csv_plain:python_loop", name, goal=3),
+        Candidate(FLOOR, "csv_plain:floor", name, bound=True),
     )
     return Contest(name, "rows", title, "write", "rows", candidates)
 
@@ -131,14 +131,14 @@ def _models(name: str) -> Contest:
 READ_ROWS = (
     Candidate(OURS, READ, "rows"),
     Candidate(IN_MEMORY, READ, "rows", options=MEMORY),
-    Candidate("feed_dict, all in memory", "rows_tf1:feed_dict", "rows.csv", beside=IN_MEMORY),
-    Candidate("queue runners, shuffle_batch", "rows_tf1:queue_runners", "rows"),
-    Candidate("queue runners, shuffle_batch_join", "rows_tf1:queue_runners", "rows", options={"readers": 4}),
-    Candidate("custom runner, RandomShuffleQueue", "rows_tf1:custom_runner", "rows.csv"),
-    Candidate("custom runner, all in memory", "rows_tf1:custom_runner", "rows.csv", beside=IN_MEMORY, options=MEMORY),
-    Candidate("from_generator", "rows_tf_data:from_generator", "rows.csv"),
-    Candidate("text lines, decode_csv", "rows_tf_data:text_lines", "rows.csv"),
-    Candidate("map(parse_single_example)", "rows_tf_data:single_example", "rows", goal=10),
+    Candidate("feed_dict, all in memory", "rows:feed_dict", "rows.csv", beside=IN_MEMORY),
+    Candidate("queue runners, shuffle_batch", "rows:queue_runners", "rows"),
+    Candidate("queue runners, shuffle_batch_join", "rows:queue_runners", "rows", options={"readers": 4}),
+    Candidate("custom runner, RandomShuffleQueue", "rows:custom_runner", "rows.csv"),
+    Candidate("custom runner, all in memory", "rows:custom_runner", "rows.csv", beside=IN_MEMORY, options=MEMORY),
+    Candidate("from_generator", "rows:from_generator", "rows.csv"),
+    Candidate("text lines, decode_csv", "rows:text_lines", "rows.csv"),
+    Candidate("map(parse_single_example)", "rows:single_example", "rows", goal=10),
     Candidate("raw records, shuffled, not parsed", READ_RAW, "rows", bound=True, goal=0.9),
     Candidate("raw records, all in memory", READ_RAW, "rows", bound=True, beside=IN_MEMORY, goal=0.9, options=MEMORY),
 )
@@ -147,16 +147,16 @@ READ_PHOTOS = (
     Candidate(OURS, READ, "stored_photos"),
     Candidate(IN_MEMORY, READ, "stored_photos", options=MEMORY),
     Candidate("Millrace, stored raw", READ, "stored_photos_raw"),
-    Candidate("tf.data, original files", "photos_tf_data:read", _FILES, goal=4),
+    Candidate("tf.data, original files", "photos_tensorflow:read", _FILES, goal=4),
     Candidate(
-        "tf.data, original files, no antialias", "photos_tf_data:read", _FILES, goal=4, options={"antialias": False}
+        "tf.data, original files, no antialias", "photos_tensorflow:read", _FILES, goal=4, options={"antialias": False}
     ),
-    Candidate("feed_dict", "photos_tf1:feed_dict", _FILES),
-    Candidate("queue runners, shuffle_batch", "photos_tf1:queue_runners", _FILES),
-    Candidate("queue runners, shuffle_batch_join", "photos_tf1:queue_runners", _FILES, options={"producers": 4}),
-    Candidate("custom runner, RandomShuffleQueue", "photos_tf1:custom_runner", _FILES),
-    Candidate("from_generator", "photos_tf1:from_generator", _FILES),
-    Candidate("from_generator, of paths", "photos_tf1:from_generator", _FILES, options={"of_paths": True}),
+    Candidate("feed_dict", "photos_tensorflow:feed_dict", _FILES),
+    Candidate("queue runners, shuffle_batch", "photos_tensorflow:queue_runners", _FILES),
+    Candidate("queue runners, shuffle_batch_join", "photos_tensorflow:queue_runners", _FILES, options={"producers": 4}),
+    Candidate("custom runner, RandomShuffleQueue", "photos_tensorflow:custom_runner", _FILES),
+    Candidate("from_generator", "photos_tensorflow:from_generator", _FILES),
+    Candidate("from_generator, of paths", "photos_tensorflow:from_generator", _FILES, options={"of_paths": True}),
     Candidate("TFDS ImageFolder", "tfds_photos:read_folder", _FILES),
     Candidate("TFDS, stored resized", "tfds_photos:read", _TFDS),
     Candidate(
@@ -177,7 +177,7 @@ SCALE_ROWS = tuple(
 SCALE_WORKERS = (
     Candidate(OURS, WRITE_CSV, "covertype_6000000"),
     Candidate("Millrace, --workers 1", WRITE_CSV, "covertype_6000000", goal=1.5, options={"workers": 1}),
-    Candidate(FLOOR, "csv_floor:write", "covertype_6000000", bound=True, goal=0.4),
+    Candidate(FLOOR, "csv_plain:floor", "covertype_6000000", bound=True, goal=0.4),
 )
 
 

@@ -1,6 +1,7 @@
-"""The input pipelines of TensorFlow 1, on today's TensorFlow through `tf.compat.v1`, for rows and for photos.
+"""What several candidates share: records as `tf.train.Example`, and the input pipelines of TensorFlow 1.
 
-A step computes the complete batch for a model in the graph, and fetches only its labels.
+These run on today's TensorFlow through `tf.compat.v1`. A step computes the complete batch for a model in the graph, and
+fetches only its labels.
 """
 
 from __future__ import annotations
@@ -72,3 +73,20 @@ def run_queues(fetches: list[Any]) -> Iterator[np.ndarray]:
         finally:
             coordinator.request_stop()
             coordinator.join(threads, stop_grace_period_secs=5, ignore_live_threads=True)
+
+
+def of_floats(values: list[float]) -> tf.train.Feature:
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+
+
+def of_int(value: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+
+def of_bytes(value: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def example(feature: dict[str, tf.train.Feature]) -> bytes:
+    """A serialized `tf.train.Example`."""
+    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())

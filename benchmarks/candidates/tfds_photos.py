@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from benchmarks.candidates.photos_tf_data import augmented, labels_of, resized
+from benchmarks.candidates.photos_tensorflow import augmented, labels_of, resized_in_graph
 from benchmarks.measure import BenchmarkTask
 
 NAME = "photos"
@@ -26,7 +26,7 @@ def _resized_folder(task: BenchmarkTask, *, antialias: bool) -> tuple[Any, tf.da
     folder, split = os.path.split(task.source)
     builder = tfds.folder_dataset.ImageFolder(folder)
     images = builder.as_dataset(split=split, shuffle_files=True).map(
-        lambda example: {"image": resized(example["image"], antialias=antialias), "label": example["label"]},
+        lambda example: {"image": resized_in_graph(example["image"], antialias=antialias), "label": example["label"]},
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     return builder, images

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from benchmarks import model_sets, report
-from benchmarks.candidates import csv_floor, sklearn_models
+from benchmarks.candidates import csv_plain, sklearn_models
 from benchmarks.contests import CONTESTS, GRADIENT_BOOSTING, LINEAR, OURS, TABULAR, TF_IDF
 from benchmarks.inputs import INPUTS, MadeInput, MadeInputs, copies
 from benchmarks.measure import BenchmarkTask, Figures, WorkFailed, measure
@@ -36,7 +36,7 @@ def test_what_another_candidate_writes_is_read_back_in_a_process_of_its_own(tmp_
     output = tmp_path / "out"
     output.mkdir()
     task = BenchmarkTask(kind="write", function="", source=source.path, table="covertype", rows=source.rows)
-    csv_floor.write(dataclasses.replace(task, output=str(output)))
+    csv_plain.floor(dataclasses.replace(task, output=str(output)))
     read = measure(BenchmarkTask(kind="read", function="read_back:read", source=str(output), table="covertype", rows=0))
     compare(read, source)
     assert read.seconds > 0
