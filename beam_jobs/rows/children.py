@@ -15,6 +15,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+import functools
 import os
 import pickle
 import subprocess
@@ -120,6 +121,10 @@ class SharedWork:
                     profiles.add(selected.select(names), splits, files[accepted], offsets[accepted])
         return profiles
 
+    def write_profiles(self, unit: Unit, path: str) -> None:
+        """Writes the profiles of a unit to a file. Raises OSError if the disk refuses."""
+        self.observe(unit).write(path)
+
     def observe_all(self, rejected: Iterable[Place]) -> Profiles:
         """Merges the profiles of all units, in their order, and collects those that no child has collected.
 
@@ -194,12 +199,12 @@ def serve_parent() -> None:
     work: SharedWork = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the parent of this process
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for group in reversed(work.divisible()):
-        _do(cache_path(work.folder, group), lambda group=group: work.decode(group))
+        _do(cache_path(work.folder, group), functools.partial(work.decode, group))
     for number, unit in reversed([*enumerate(work.units)]):
         while not work.is_cached(unit):  # until the parent has read what cannot be cut
             time.sleep(_POLL_SECONDS)
         path = work.profile_path(number)
-        _do(path, lambda unit=unit, path=path: work.observe(unit).write(path))
+        _do(path, functools.partial(work.write_profiles, unit, path))
 
 
 def _end_with_parent() -> None:
