@@ -48,7 +48,7 @@ _LOG_SECONDS = 10.0
 def local_data(
     dataset: OpenDataset, splits: Sequence[str], cache_dir: str | None, cache_gb: float, *, quiet: bool
 ) -> Iterator[OpenDataset]:
-    """The dataset, read from a cache in `cache_dir`; without one, as it is.
+    """Opens the dataset from a cache in `cache_dir`; without one, as it is.
 
     Args:
       dataset: an opened dataset.

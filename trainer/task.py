@@ -74,7 +74,7 @@ def _started(options: TrainOptions) -> Iterator[None]:
 
 
 def planned(dataset: OpenDataset, options: TrainOptions) -> TrainingPlan:
-    """The plan of a training, which is said unless it is quiet.
+    """Returns the plan of a training, and prints it unless the training is quiet.
 
     Raises:
       UsageError: the model that is chosen has no such hyper-parameters, or the data lacks what the options ask for.
@@ -118,7 +118,7 @@ def run_training(
 
 
 def summary(trained: Trained, options: TrainingPlan, dataset: OpenDataset, prog: str = PROG) -> str:
-    """What a training on a dataset left behind, for people."""
+    """Returns the result of a training for people."""
     lines = [f"ended    {trained.ended}"]
     if trained.steps and is_grown(options.model):
         lines.append(
@@ -144,6 +144,16 @@ def summary(trained: Trained, options: TrainingPlan, dataset: OpenDataset, prog:
     written = (os.path.join(trained.model_dir, f"metrics-{split}.json") for split in trained.metrics)
     lines.append(f"metrics  {', '.join(written)}")
     lines.append(f"next     tensorboard --logdir {shlex.quote(trained.model_dir)}")
+    lines.append(f"         {_predict_command(trained, dataset, prog)}")
+    if trained.promotion is not None:
+        lines += trained.promotion.lines()
+    if trained.reports:
+        lines.append(f"report   {', '.join(trained.reports.values())}")
+    return "\n".join(lines)
+
+
+def _predict_command(trained: Trained, dataset: OpenDataset, prog: str) -> str:
+    """The command that predicts with the model on the files that the dataset was read from."""
     predict = "python -m trainer.predict" if prog == PROG else f"{prog.rpartition(' ')[0]} predict"
     images, inputs = dataset.image_schema, dataset.manifest.inputs
     files = "'raw/*.csv'"
@@ -152,14 +162,7 @@ def summary(trained: Trained, options: TrainingPlan, dataset: OpenDataset, prog:
     elif len(inputs) == 1:
         paths = [inputs[0].path] if images is None else inputs[0].path.split(" ")  # patterns of images
         files = " ".join(map(shlex.quote, paths))
-    lines.append(
-        f"         {predict} --model_dir {shlex.quote(trained.model_dir)} --input {files} --output predictions.jsonl"
-    )
-    if trained.promotion is not None:
-        lines += trained.promotion.lines()
-    if trained.reports:
-        lines.append(f"report   {', '.join(trained.reports.values())}")
-    return "\n".join(lines)
+    return f"{predict} --model_dir {shlex.quote(trained.model_dir)} --input {files} --output predictions.jsonl"
 
 
 COMMAND = command.Command(

@@ -39,7 +39,7 @@ ROW_VALUES: Mapping[str, Callable[[Predictions], np.ndarray]] = {
 
 
 def margins(p: Predictions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """By class: the weight of its rows (support), of the rows predicted as it, and of those that are both."""
+    """Returns by class the weight of its rows (support), of the rows predicted as it, and of rows that are both."""
     classes = max(len(p.target.names), int(max(p.label.max(), p.predicted.max())) + 1 if p.rows else 0)
     right = p.label == p.predicted
     return (
@@ -102,7 +102,7 @@ def _most_frequent(p: Predictions) -> float:
 
 
 def calibration_bins(p: Predictions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ten equally wide bins of the probability: the rows' weight, and with it their probability and what came true.
+    """Returns the weight of the rows in ten bins of the probability, and with it their probability and what came true.
 
     As scikit-learn's `calibration_curve` with `strategy="uniform"`.
     """
@@ -160,7 +160,7 @@ VALUE_METRICS = ("mean_absolute_error", "root_mean_squared_error", "r2")
 
 
 def measure(name: str, p: Predictions) -> float:
-    """A metric of usable rows; NaN where it is undefined.
+    """Returns a metric of usable rows; NaN where it is undefined.
 
     Args:
       name: such as `accuracy`; see `CLASS_METRICS` and `VALUE_METRICS`.
@@ -211,7 +211,7 @@ def _evaluated(target: PredictionTarget) -> dict[str, str]:
 
 
 def metric_names(classes: Sequence[str] | None, class_weights: Sequence[float] = ()) -> tuple[str, ...]:
-    """The names of what an evaluation measures, and of the loss of a batch, which Estimator adds.
+    """Returns the names of what an evaluation measures, and of the loss of a batch, which Estimator adds.
 
     Args:
       classes: by id; None for a number.
@@ -221,7 +221,7 @@ def metric_names(classes: Sequence[str] | None, class_weights: Sequence[float] =
 
 
 def evaluation_metrics(p: Predictions) -> dict[str, float]:
-    """The metrics of an evaluation by the names that Estimator's heads give them; NaN where one is undefined.
+    """Returns the metrics of an evaluation by the names of Estimator's heads; NaN where one is undefined.
 
     All are NaN where a prediction is, so that no such model is selected for being right about the rest.
     """
@@ -230,7 +230,7 @@ def evaluation_metrics(p: Predictions) -> dict[str, float]:
 
 
 def report_metrics(target: PredictionTarget) -> list[str]:
-    """The names of the metrics in a report, in the order in which they are read."""
+    """Returns the names of the metrics in a report, in the order in which they are read."""
     if not target.names:
         return [*VALUE_METRICS, "mean_residual", "error_of_always_the_mean", "median_absolute_error"]
     areas = ["auc", "average_precision"] if target.binary else ["mean_auc_of_each_class_against_the_rest"]
@@ -249,7 +249,7 @@ ONE_SIDED = 1.645  # standard errors: a normal variable is below with 95 %
 
 
 def standard_error(name: str, model: Predictions, other: Predictions | None = None) -> float:
-    """The standard error of a model's metric, or of its difference from that of another model on the same rows.
+    """Returns the standard error of a metric, or of its difference from that of another model on the same rows.
 
     Returns:
       Infinity where the rows are too few for one.

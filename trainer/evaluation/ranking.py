@@ -37,25 +37,25 @@ class Ranking:
         return None
 
     def roc(self) -> tuple[np.ndarray, np.ndarray]:
-        """False positive rates and true positive rates, rising from 0 to 1, float64 `[points + 1]` each."""
+        """Returns false and true positive rates, rising from 0 to 1, float64 `[points + 1]` each."""
         return tuple(np.concatenate([[0.0], x.cumsum() / x.sum()]) for x in (self.negatives, self.positives))  # type: ignore[return-value]
 
     def precision_recall(self) -> tuple[np.ndarray, np.ndarray]:
-        """Precision and recall at each score as the threshold, highest first, float64 `[points]` each."""
+        """Returns precision and recall at each score as the threshold, highest first, float64 `[points]` each."""
         taken = self.positives.cumsum()
         return taken / (taken + self.negatives.cumsum()), taken / self.positives.sum()
 
     def auc(self) -> float:
-        """The area under the ROC curve; equal scores count half (scikit-learn's `roc_auc_score`)."""
+        """Returns the area under the ROC curve; equal scores count half (scikit-learn's `roc_auc_score`)."""
         return roc_area(self.scores, self.positives, self.negatives)
 
     def average_precision(self) -> float:
-        """The area under the precision-recall curve, by steps (scikit-learn's `average_precision_score`)."""
+        """Returns the area under the precision-recall curve, by steps (scikit-learn's `average_precision_score`)."""
         precision, recall = self.precision_recall()
         return float(np.sum(np.diff(recall, prepend=0.0) * precision))
 
     def at(self, threshold: float) -> dict[str, float | None]:
-        """What a decision by `score >= threshold` gives; None: a quotient by 0."""
+        """Returns the measures of a decision by `score >= threshold`; None for a quotient by 0."""
         chosen = self.scores >= threshold
         true, false = float(self.positives[chosen].sum()), float(self.negatives[chosen].sum())
         positives, negatives = float(self.positives.sum()), float(self.negatives.sum())
@@ -71,12 +71,12 @@ class Ranking:
         }
 
     def best_f1(self) -> float:
-        """The threshold with the highest F1."""
+        """Returns the threshold with the highest F1."""
         true, chosen = self.positives.cumsum(), (self.positives + self.negatives).cumsum()
         return float(self.scores[np.argmax(2 * true / (self.positives.sum() + chosen))])
 
     def curves(self) -> dict[str, Any]:
-        """Both curves and areas, as JSON holds them; the curves are thinned to about `POINTS` points."""
+        """Returns both curves and areas, as JSON holds them, with about `POINTS` points."""
         if self.undefined:
             return {"undefined": self.undefined}
         false, true = self.roc()
@@ -92,7 +92,7 @@ class Ranking:
 
 
 def rank(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None = None) -> Ranking:
-    """The ranking of rows.
+    """Ranks rows by their score.
 
     Args:
       scores: `[rows]`, finite.
@@ -107,7 +107,7 @@ def rank(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None = 
 
 
 def thinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Indices of about `POINTS` points that are evenly spread along a curve in the unit square, with both ends."""
+    """Returns indices of about `POINTS` points, evenly spread along a curve in the unit square, with both ends."""
     if len(x) <= POINTS:
         return np.arange(len(x))
     along = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
@@ -116,5 +116,5 @@ def thinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def quotient(a: float, b: float) -> float | None:
-    """a / b; None where b is 0."""
+    """Returns a / b; None where b is 0."""
     return a / b if b else None

@@ -64,7 +64,7 @@ class Watch:
         return self.target.names[self.target.positive] if self.target.binary else None
 
     def __call__(self, features: Any, labels: Any, predictions: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The hooks of an evaluation's graph, and its `eval_metric_ops`.
+        """Returns the hooks of an evaluation's graph, and its `eval_metric_ops`.
 
         Args:
           features: those of a batch, the weight among them.
@@ -100,7 +100,7 @@ class _PredictionsHook(tf.compat.v1.train.SessionRunHook):
         self._watch.last = self._collector.predictions
 
     def metrics(self) -> dict[str, Any]:
-        """`eval_metric_ops` of all that was taken in: ops that ask for it when the evaluation ends."""
+        """Returns `eval_metric_ops` whose values are measured on all batches when the evaluation ends."""
         names = [*evaluation_metrics(self._collector.predictions)]
         measured = tf.numpy_function(
             lambda: np.array([*evaluation_metrics(self._collector.predictions).values()]), [], tf.float64

@@ -166,11 +166,11 @@ def _variables(export_dir: str) -> str:
     return os.path.join(export_dir, "variables", "variables")
 
 
-KEPT_JSON = "kept.json"
-_KEPT = "kept-"  # prefix of the folder of a copied checkpoint
+BEST_CHECKPOINT_JSON = "kept.json"
+_COPY = "kept-"  # prefix of the folder of a copied checkpoint
 
 
-class Kept(Strict):
+class BestCheckpoint(Strict):
     """`export/best/kept.json`: the best checkpoint, which is not exported yet.
 
     Attributes:
@@ -182,7 +182,7 @@ class Kept(Strict):
     metric: str
     value: float
     global_step: int
-    folder: str = Field(pattern=rf"^{_KEPT}[0-9a-f]+$")
+    folder: str = Field(pattern=rf"^{_COPY}[0-9a-f]+$")
 
     @property
     def checkpoint(self) -> str:
@@ -213,13 +213,15 @@ class Exports:
         value = float(metrics[metric.name])
         if not metric.improves(value, best_so_far(self._best)):
             return False
-        step, folder = int(metrics["global_step"]), f"{_KEPT}{secrets.token_hex(4)}"
-        best = Kept(metric=metric.name, value=value, global_step=step, folder=folder)
+        step, folder = int(metrics["global_step"]), f"{_COPY}{secrets.token_hex(4)}"
+        best = BestCheckpoint(metric=metric.name, value=value, global_step=step, folder=folder)
         folders.make(os.path.join(self._best, folder))
         for path in tf.io.gfile.glob([f"{checkpoint}.index", f"{checkpoint}.data-*"]):
             tf.io.gfile.copy(path, os.path.join(self._best, f"{best.checkpoint}{path[len(checkpoint) :]}"))
-        storage.write_bytes(os.path.join(self._best, KEPT_JSON), best.model_dump_json(indent=1).encode() + b"\n")
-        remove_named(self._best, rf"{_KEPT}(?!{folder.removeprefix(_KEPT)}$).*")
+        storage.write_bytes(
+            os.path.join(self._best, BEST_CHECKPOINT_JSON), best.model_dump_json(indent=1).encode() + b"\n"
+        )
+        remove_named(self._best, rf"{_COPY}(?!{folder.removeprefix(_COPY)}$).*")
         self._original = checkpoint
         return True
 
@@ -233,7 +235,7 @@ class Exports:
           MillraceError: the copy of the best checkpoint is damaged.
           SkewError: see `CheckedExport.write`.
         """
-        best = read_kept(self._best)
+        best = read_best_checkpoint(self._best)
         if best is not None:
             self._write_best(estimator, best)
         final = self._writer.write(estimator, export_path=self._final, checkpoint_path=last_checkpoint)
@@ -242,13 +244,14 @@ class Exports:
         mark = read_mark(self._best)
         return {FINAL: final} if mark is None else {BEST: layout.join(self._best, str(mark["export"])), FINAL: final}
 
-    def _write_best(self, estimator: Any, best: Kept) -> None:
+    def _write_best(self, estimator: Any, best: BestCheckpoint) -> None:
         checkpoint = os.path.join(self._best, best.checkpoint)
         problem = checkpoint_fault(checkpoint)
         if problem is not None:
             raise MillraceError(
                 f"{checkpoint}: damaged ({problem}), so the best model cannot be exported. Restore it from a backup, "
-                f"or remove {os.path.join(self._best, KEPT_JSON)} and run the same command again, to go without it."
+                f"or remove {layout.join(self._best, BEST_CHECKPOINT_JSON)} and run the same command again, to go "
+                "without it."
             )
         export = self._writer.write(
             estimator, export_path=self._best, checkpoint_path=checkpoint, copy_of=self._original
@@ -256,20 +259,20 @@ class Exports:
         mark = {"metric": best.metric, "value": best.value, "export": os.path.basename(export)}
         mark |= {"global_step": best.global_step}
         storage.write_bytes(os.path.join(self._best, MARK), json.dumps(mark, indent=1).encode() + b"\n")
-        storage.delete(os.path.join(self._best, KEPT_JSON))
-        remove_named(self._best, rf"{_KEPT}.*")
+        storage.delete(os.path.join(self._best, BEST_CHECKPOINT_JSON))
+        remove_named(self._best, rf"{_COPY}.*")
         prune(self._best, keep=self._keep)
 
 
-def read_kept(export_path: str) -> Kept | None:
-    """The best checkpoint that is not exported yet; None if there is none.
+def read_best_checkpoint(export_path: str) -> BestCheckpoint | None:
+    """Reads which checkpoint is the best one and not exported yet; None if there is none.
 
     Raises:
       MillraceError: the file that names it cannot be read.
     """
-    path = os.path.join(export_path, KEPT_JSON)
+    path = os.path.join(export_path, BEST_CHECKPOINT_JSON)
     try:
-        return Kept.model_validate_json(storage.read_bytes(path)) if storage.exists(path) else None
+        return BestCheckpoint.model_validate_json(storage.read_bytes(path)) if storage.exists(path) else None
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         raise MillraceError(
@@ -279,8 +282,8 @@ def read_kept(export_path: str) -> Kept | None:
 
 
 def best_so_far(export_path: str) -> float | None:
-    """The best value so far; None if there is none, or its checkpoint or export is gone."""
-    best = read_kept(export_path)
+    """Returns the best value so far; None if there is none, or its checkpoint or export is gone."""
+    best = read_best_checkpoint(export_path)
     if best is not None and tf.io.gfile.exists(os.path.join(export_path, f"{best.checkpoint}.index")):
         return best.value
     mark = read_mark(export_path)
@@ -288,8 +291,8 @@ def best_so_far(export_path: str) -> float | None:
 
 
 def best_step(export_path: str) -> int | None:
-    """The step of the best checkpoint so far; None if there is none."""
-    best = read_kept(export_path)
+    """Returns the step of the best checkpoint so far; None if there is none."""
+    best = read_best_checkpoint(export_path)
     return best.global_step if best is not None else (read_mark(export_path) or {}).get("global_step")
 
 

@@ -97,12 +97,12 @@ def _rows(chosen: tf.Tensor) -> tf.Tensor:
 
 
 def starts_like_an_image(files: tf.Tensor) -> tf.Tensor:
-    """bool `[batch]`: which files, string `[batch]`, begin with the first bytes of a format that is read."""
+    """Returns which files, string `[batch]`, begin with the first bytes of a format that is read: bool `[batch]`."""
     return tf.reduce_any([tf.equal(tf.strings.substr(files, 0, len(m)), m) for m in (JPEG, PNG)], axis=0)
 
 
 def is_ordinary(data: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """True for a JPEG or PNG, string `[]`, that every ingest graph accepts; false where only the ingest graph knows.
+    """Returns true for a JPEG or PNG, string `[]`, that every ingest graph accepts; false where it must decide.
 
     It decodes a JPEG at an eighth of its size, which still reads all of its data.
 
@@ -224,14 +224,14 @@ def ingested_records(dataset: OpenDataset, serialized: tf.Tensor) -> dict[str, t
 
 
 def paired(raw: Sequence[bytes]) -> list[bytes]:
-    """Raw records of images as requests for pairs: each image with the next one."""
+    """Yields raw records of images as requests for pairs: each image with the next one."""
     files = [tf.train.Example.FromString(record).features.feature[IMAGE] for record in raw]
     pairs = (dict(zip(PAIR, (files[i - 1], file), strict=True)) for i, file in enumerate(files))
     return [tf.train.Example(features=tf.train.Features(feature=pair)).SerializeToString() for pair in pairs]
 
 
 def without_bytes(records: Mapping[str, Any]) -> dict[str, Any]:
-    """The records with each encoded image replaced by its length and digest, for comparisons and messages."""
+    """Replaces each encoded image of the records by its length and digest, for comparisons and messages."""
     return {**records, ENCODED: _digests(records[ENCODED])}
 
 

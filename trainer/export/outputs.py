@@ -50,14 +50,14 @@ _REPLACED = frozenset({"classes", "class_ids", "all_classes", "all_class_ids", "
 
 
 def classes_of(dataset: OpenDataset) -> tuple[str, ...]:
-    """The class names by id; empty for a numeric label."""
+    """Returns the class names by id; empty for a numeric label."""
     if dataset.image_schema is not None:
         return dataset.image_schema.model_classes(dataset.manifest.classes)
     return class_names(dataset.schema, tft.TFTransformOutput(dataset.graphs_dir))
 
 
 def class_names(schema: Schema, transform_output: tft.TFTransformOutput) -> tuple[str, ...]:
-    """`classes_of` a CSV dataset: the label's values in the schema, or the vocabulary of the train split."""
+    """Returns the class names of a table: the label's values in the schema, or the vocabulary of the train split."""
     if not isinstance(schema.label, CategoryLabel):
         return ()
     if schema.label.values is not None:
@@ -179,7 +179,7 @@ def _places(errors: tf.Tensor) -> tf.Tensor:
 
 
 def named_predictions(predictions: Any, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
-    """A model's predictions -> the fields in the module's docstring. `names` is empty for a regression.
+    """Returns a model's predictions as the fields in the module's docstring. `names` is empty for a regression.
 
     Raises:
       ValueError: the predictions have none of the required fields, or another number of classes.
@@ -222,7 +222,7 @@ def _probabilities(tensors: dict[str, tf.Tensor], classes: int) -> tf.Tensor:
 
 
 def restore_estimator(model_dir: str, dataset: OpenDataset, *, scratch: str, watch: Measure | None = None) -> Any:
-    """The Estimator of the model in `model_dir`, for predictions from a checkpoint that the caller passes to it.
+    """Builds the Estimator of the model in `model_dir`, to predict from checkpoints that the caller passes to it.
 
     Its own model directory is `scratch`, an empty folder, so that nothing in `model_dir` changes.
     `watch` measures evaluations.

@@ -38,7 +38,7 @@ _NONE_SENT = "no examples were sent"  # not a `tf.Example`; an empty batch of ex
 
 
 def serving_input_receiver_fn(dataset: OpenDataset) -> Callable[[], Any]:
-    """The function that `Estimator.export_saved_model` calls to build the inputs of the serving graph.
+    """Returns the function that `Estimator.export_saved_model` calls to build the inputs of the serving graph.
 
     A request has no label and no weight. The key bypasses the transform, as `features[key]`, and so do the errors of
     rows, as `features[ROW_ERROR]`.
@@ -101,35 +101,35 @@ def _numbers(raw: Mapping[str, tf.Tensor], schema: Schema) -> dict[str, tf.Tenso
 
 
 def record_columns(dataset: OpenDataset) -> tuple[RawColumn, ...]:
-    """The columns of raw parity records, which for rows include the label and the weight."""
+    """Returns the columns of raw parity records, which for rows include the label and the weight."""
     return inputs_of(dataset.declared) if dataset.image_schema is not None else raw_columns(dataset.schema)
 
 
 def key_name(dataset: OpenDataset) -> str | None:
-    """The name of the key; None if there is none, as for images."""
+    """Returns the name of the key; None if there is none, as for images."""
     key = None if dataset.image_schema is not None else dataset.schema.key
     return None if key is None else key.name
 
 
 def weight_name(dataset: OpenDataset) -> str | None:
-    """The name of the example weight; None if there is none, as for images."""
+    """Returns the name of the example weight; None if there is none, as for images."""
     weight = None if dataset.image_schema is not None else dataset.schema.weight
     return None if weight is None else weight.name
 
 
 def transform(dataset: OpenDataset, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Raw features -> transformed features, without label and weight."""
+    """Transforms raw features, without label and weight."""
     features = row_transform(dataset)(raw)
     return {name: features[name] for name in features if name not in not_features(dataset.schema)}
 
 
 def not_features(schema: Schema) -> frozenset[str]:
-    """The parts of a transformed record that are not features: the label and the weight."""
+    """Returns the parts of a transformed record that are not features: the label and the weight."""
     return frozenset({schema.label.name} | ({schema.weight.name} if schema.weight else set()))
 
 
 def raw_example_spec(columns: tuple[RawColumn, ...]) -> dict[str, tf.io.FixedLenFeature]:
-    """The parsing spec for `tf.Example`s of raw features; absent features are missing (NaN, '')."""
+    """Returns the parsing spec for `tf.Example`s of raw features; absent features are missing (NaN, '')."""
     spec = {}
     for column in columns:
         missing: Any = "" if column.dtype == "string" else float("nan")

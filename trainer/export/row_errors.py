@@ -42,7 +42,7 @@ Block = tuple[list[str], tf.Tensor]  # messages, and the rows that each is about
 
 
 def raw_errors(raw: Mapping[str, tf.Tensor], schema: Schema) -> tf.Tensor:
-    """The errors that the job finds before the transform.
+    """Returns the errors that the job finds before the transform.
 
     Args:
       raw: by name, float32 `[batch]` or `[batch, width]`, or string `[batch]`;
@@ -80,7 +80,7 @@ def _numbers_block(names: Sequence[str], if_missing: str, raw: Mapping[str, tf.T
 
 
 def not_finite_errors(features: Mapping[str, Any], *, like: tf.Tensor) -> tf.Tensor:
-    """The errors that the job finds after the transform: features that are not finite.
+    """Returns the errors that the job finds after the transform: features that are not finite.
 
     Args:
       features: transformed features by name, dense or sparse, batch first.
@@ -106,7 +106,7 @@ def _is_number(x: Any) -> bool:
 
 
 def neutral(features: Mapping[str, Any], errors: tf.Tensor) -> dict[str, Any]:
-    """The features, with zeros in rows that have an error, so that the model never reads invalid values."""
+    """Puts zeros into rows that have an error, so that the model never reads invalid values."""
     good = tf.equal(errors, "")
 
     def zeroed(x: Any) -> Any:
@@ -122,7 +122,7 @@ def neutral(features: Mapping[str, Any], errors: tf.Tensor) -> dict[str, Any]:
 
 
 def in_rows(rows: tf.Tensor, x: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
-    """`x`, `[batch, ...]`, in the rows where bool `[batch]` is true; the scalar `otherwise` in all other rows."""
+    """Returns `x`, `[batch, ...]`, where bool `[batch]` is true, and the scalar `otherwise` in all other rows."""
     if x.shape.rank is None:
         ones = tf.ones([tf.rank(x) - 1], tf.int32)
         return tf.where(tf.reshape(rows, tf.concat([tf.shape(rows), ones], 0)), x, otherwise)
@@ -179,7 +179,7 @@ def _string_rules(feature: ReadAsStrings, x: tf.Tensor, missing: Sequence[str]) 
 
 
 def too_long(feature: Text, x: tf.Tensor) -> tf.Tensor:
-    """bool `[n]`: which texts `[n]` have more bytes than the schema allows."""
+    """Returns which texts `[n]` have more bytes than the schema allows: bool `[n]`."""
     return tf.strings.length(x) > feature.max_bytes
 
 

@@ -34,7 +34,7 @@ Batch = Mapping[str, Any]  # name -> array [records, ...], or a sequence of one 
 
 
 def first_difference(expected: Batch, actual: Batch) -> str | None:
-    """Where two batches differ first: the feature, in the order of `expected`, and its first record.
+    """Says where two batches differ first: the feature, in the order of `expected`, and its first record.
 
     Floats agree if |actual - expected| <= ATOL + RTOL * |expected|, or if both are NaN; everything else must be equal.
     Shapes and kinds of dtype (float, integer, string) must agree, too.
@@ -243,7 +243,7 @@ def _in_batches(served: ServedModel, inputs: Mapping[str, Any], signature: str, 
 
 
 def stored_predictions(dataset: OpenDataset, records: ParityRecords, estimator: Any) -> SessionGraph:
-    """What predicts the stored records with the variables of an Estimator's checkpoints, as its exports compute.
+    """Builds the graph that predicts the stored records with the variables of an Estimator's checkpoints.
 
     The Estimator is wrapped by `with_keys_and_classes`.
     """

@@ -26,7 +26,7 @@ from schemas.spec.table import raw_columns
 
 
 def strict_spec(columns: tuple[RawColumn, ...]) -> dict[str, Any]:
-    """The parsing spec of raw records. They contain every column, so a missing one is an error here."""
+    """Returns the parsing spec of raw records. They contain every column, so a missing one is an error here."""
     import tensorflow as tf
 
     return {c.name: tf.io.FixedLenFeature(c.shape, tf.as_dtype(c.dtype)) for c in columns}
@@ -48,7 +48,7 @@ def graph_values(build: Callable[[Any], Mapping[str, Any]], records: Sequence[by
 
 @contextlib.contextmanager
 def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable[[Sequence[bytes]], dict[str, Any]]]:
-    """The same, to be fed more than once: yields a function from records to values by name."""
+    """Opens the graph of `graph_values`, to be fed more than once: yields a function from records to values by name."""
     import tensorflow as tf
 
     with tf.Graph().as_default() as graph:
@@ -68,7 +68,7 @@ def opened_graph(build: Callable[[Any], Mapping[str, Any]]) -> Iterator[Callable
 
 
 def raw_transform(dataset: OpenDataset) -> Callable[[Any], Mapping[str, Any]]:
-    """What gives `graph_values` the transformed features of raw records of rows."""
+    """Returns the function by which `graph_values` transforms raw records of rows."""
 
     def build(serialized: Any) -> Mapping[str, Any]:
         import tensorflow as tf
@@ -145,7 +145,7 @@ def write_warmup(export_dir: str, requests: Iterator[Recorded]) -> None:
 
 
 def read_warmup(export_dir: str) -> list[Recorded]:
-    """The requests of an export; none where it has no such file.
+    """Reads the warm-up requests of an export; none where it has no such file.
 
     Raises:
       MillraceError: the file cannot be read.

@@ -23,7 +23,7 @@ from trainer.data.input_options import Position, input_options
 from trainer.estimator import tf_estimator
 from trainer.evaluation.metrics import metric_names
 from trainer.evaluation.watch import Watch
-from trainer.export.exporters import KEPT_JSON, Exports
+from trainer.export.exporters import BEST_CHECKPOINT_JSON, Exports
 from trainer.export.outputs import classes_of
 from trainer.loop.boosting import grow
 from trainer.loop.building import (
@@ -247,7 +247,11 @@ def begin(dataset: OpenDataset, options: TrainingPlan, hparams: Any, display: Di
     claim_model_dir(options.model_dir, training, resumes=checkpoint is not None)
     remove_temporary_files(options.model_dir)
     clear_ended(options.model_dir)
-    of_earlier_training = (EVALUATIONS, os.path.join("export", BEST, MARK), os.path.join("export", BEST, KEPT_JSON))
+    of_earlier_training = (
+        EVALUATIONS,
+        os.path.join("export", BEST, MARK),
+        os.path.join("export", BEST, BEST_CHECKPOINT_JSON),
+    )
     for path in of_earlier_training if checkpoint is None else ():
         if storage.exists(layout.join(options.model_dir, path)):
             storage.delete(layout.join(options.model_dir, path))

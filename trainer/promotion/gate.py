@@ -247,7 +247,7 @@ class Decision:
         return self.version is not None
 
     def record(self) -> dict[str, Any]:
-        """The decision as JSON holds it; numbers that are not finite are null."""
+        """Returns the decision as JSON holds it; numbers that are not finite are null."""
         fields = dataclasses.asdict(self)
         if self.restores is None:
             del fields["restores"]
@@ -256,7 +256,7 @@ class Decision:
         return recorded
 
     def lines(self) -> Iterator[str]:
-        """The decision for people."""
+        """Yields the decision for people."""
         for metric in self.metrics:
             yield _line(metric)
         fallen = [part for part in self.slices if part.verdict == "worse"]
@@ -274,7 +274,7 @@ class Decision:
 
 
 def digest_of(notes: ExportNotes) -> str:
-    """SHA-256 over the checksums of an export's files."""
+    """Returns the SHA-256 of the checksums of an export's files."""
     return hashlib.sha256(json.dumps(sorted(notes.files.items())).encode()).hexdigest()
 
 

@@ -48,25 +48,25 @@ class ServingFolder:
         layout.check_outside(self.path, "", layout.MANIFEST, itself=True)
 
     def versions(self) -> list[int]:
-        """The numbers of all versions, rising."""
+        """Returns the numbers of all versions, rising."""
         return [number for number in map(int, numbered(self.path)) if os.path.isdir(self.folder(number))]
 
     def current(self) -> int | None:
-        """The version that a server loads: the highest one."""
+        """Returns the version that a server loads, which is the highest one; None: there is none."""
         return max(self.versions(), default=None)
 
     def folder(self, version: int) -> str:
         return os.path.join(self.path, str(version))
 
     def origin(self, version: int) -> int:
-        """The version whose export this one is: its own number, unless it was put there by a roll-back."""
+        """Returns the version whose export this one is: another one if a roll-back put it there."""
         with as_written(os.path.join(self.path, LOG), "a decision"):
             entries = (entry for entry in self.decisions() if entry.get("version") == version)
             return next((int(entry.get("restores", version)) for entry in entries), version)
 
     @contextlib.contextmanager
     def copied(self, export: str) -> Iterator[str]:
-        """A copy of an export beside the versions, flushed to disk and compared with its checksums.
+        """Copies an export beside the versions, flushes it to disk and compares it with its checksums.
 
         Raises:
           MillraceError: it cannot be written, or differs from its checksums.
@@ -129,7 +129,7 @@ class ServingFolder:
             self._append(record)
 
     def decisions(self) -> list[Record]:
-        """All decisions that were logged, oldest first."""
+        """Returns all decisions that were logged, oldest first."""
         path = os.path.join(self.path, LOG)
         return list(read_lines(path, "a decision")) if os.path.exists(path) else []
 

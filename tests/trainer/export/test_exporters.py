@@ -21,7 +21,7 @@ from schemas.exports.model import ServedModel
 from schemas.exports.notes import check_files, read_notes
 from schemas.storage import folders
 from trainer.estimator import tf_estimator
-from trainer.export.exporters import KEPT_JSON, CheckedExport, Exports, best_so_far, best_step, prune
+from trainer.export.exporters import BEST_CHECKPOINT_JSON, CheckedExport, Exports, best_so_far, best_step, prune
 from trainer.export.skew_check import first_difference
 from trainer.export.warmup import FILE, MAX_BYTES, read_warmup, recorded
 from trainer.spec.metrics import BestMetric, best_metric
@@ -76,8 +76,8 @@ class Training:
         return json.loads((self.folder / "best.json").read_text())
 
 
-def kept_files(path: Path) -> dict[str, bytes]:
-    """The files of the one checkpoint that is kept, by their names' ends."""
+def copied_files(path: Path) -> dict[str, bytes]:
+    """The files of the one checkpoint that was copied, by their names' ends."""
     (folder,) = path.glob("kept-*")
     return {file.name.split(".", 2)[2]: file.read_bytes() for file in folder.iterdir()}
 
@@ -146,12 +146,12 @@ class TestBest:
     def test_a_kill_while_a_better_one_is_copied_leaves_the_earlier(self, late, late_estimator, tmp_path):
         training = Training(late, late_estimator, tmp_path)
         training.evaluate(0.5)
-        folder, before = training.folder, kept_files(training.folder)
+        folder, before = training.folder, copied_files(training.folder)
         (folder / "kept-0123").mkdir()
         (folder / "kept-0123" / "model.ckpt-30.index").write_bytes(b"x")
         assert best_so_far(str(folder)) == 0.5
         training.evaluate(0.6)
-        assert kept_files(folder) == before  # the same variables; nothing else is left
+        assert copied_files(folder) == before  # the same variables; nothing else is left
 
     @pytest.mark.parametrize(
         ("damage", "expected"),
@@ -159,11 +159,11 @@ class TestBest:
             (lambda path: next(path.glob("kept-*/*.data-*")).write_bytes(b"x"), r"model.ckpt-20: damaged \(.*remove"),
             (lambda path: next(path.glob("kept-*/*.index")).unlink(), r"model.ckpt-20: damaged \(no file .index"),
             (
-                lambda path: (path / KEPT_JSON).write_text("{}"),
+                lambda path: (path / BEST_CHECKPOINT_JSON).write_text("{}"),
                 r"kept.json: does not name the best checkpoint .*Remove",
             ),
             (
-                lambda path: (path / KEPT_JSON).write_text(
+                lambda path: (path / BEST_CHECKPOINT_JSON).write_text(
                     '{"metric": "a", "value": 1, "global_step": 1, "folder": "../../elsewhere"}'
                 ),
                 r"kept.json: does not name the best checkpoint .*Remove",
@@ -232,8 +232,8 @@ class TestSkew:
         ):
             training.end()
         folder = training.folder
-        assert {p.name.split("-")[0] for p in folder.iterdir()} == {"rejected", "kept", KEPT_JSON}
-        (folder / KEPT_JSON).unlink()
+        assert {p.name.split("-")[0] for p in folder.iterdir()} == {"rejected", "kept", BEST_CHECKPOINT_JSON}
+        (folder / BEST_CHECKPOINT_JSON).unlink()
         (folder / "temp-1234" / "1700000000").mkdir(parents=True)  # as after a crash
         training = Training(late, late_estimator, tmp_path)
         training.evaluate(0.5)
