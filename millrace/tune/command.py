@@ -14,8 +14,6 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from millrace.tune.space import FORMS, TrialCommand
 from millrace.tune.study import Study, explained, failure, load_optuna
@@ -25,17 +23,13 @@ from schemas.dataset import layout, open_dataset
 from schemas.display import Display, table
 from schemas.errors import MillraceError, UsageError
 from schemas.interrupts import interruptible
-from schemas.options import Group, Options, at_least, only, option, positive_finite
+from schemas.options import Group, at_least, option, positive_finite
 from schemas.storage.gcs_access import check_characters
 from trainer.loop.checks import check_data
 from trainer.loop.plan import plan_training
 from trainer.models.selection import AS_HPARAMS, MODELS_HELP
 from trainer.spec.options import TrainOptions
 
-if TYPE_CHECKING:
-    from cyclopts import App
-
-PROG = "millrace tune"
 _search = functools.partial(option, group=Group("the search"))
 EXAMPLES = """\
 examples:
@@ -46,13 +40,14 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchOptions(Options):
-    """How a study is searched.
+class StudyOptions(TrainOptions):
+    """How a study is searched, and the options of train that are the same for all its trials.
 
     Raises:
-      UsageError: a number is out of its range, or the folder cannot be one of a study.
+      UsageError: a value is out of its range, the folder cannot be that of a study, or an option is not for trials.
     """
 
+    model_dir: str = ""  # no flag: each trial has a folder of its own
     study: str = _search("folder of the study: its trials and their models", metavar="DIR")
     space: tuple[str, ...] = _search(
         "what to search: hyper-parameters of the model or flags of train: " + FORMS, metavar="NAME=KIND:VALUES"
@@ -83,110 +78,79 @@ class SearchOptions(Options):
             raise UsageError(f"--study {self.study}: must be on local disk, for SQLite")
         check_characters(self.study, "--study ")
         layout.check_outside(self.study, "--study ", layout.MANIFEST, itself=True)
+        if self.promote_to is not None:
+            raise UsageError(
+                f"--promote_to {self.promote_to}: every trial would be put in service; promote the best one when the "
+                "study has ended"
+            )
+        if self.profile:
+            raise UsageError("--profile: measures one training, not a study; give it to `millrace train`")
+        if os.environ.get("TF_CONFIG"):
+            raise UsageError("TF_CONFIG: names a cluster, but a trial is one process; unset it")
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, searches, reports. Returns the exit code."""
-    return command.run(_run, argv, prog=prog)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Flags(SearchOptions, TrainOptions):
-    """The flags of a study, and of each of its trainings."""
-
-
-def app(prog: str = PROG) -> App:
-    """Returns the command for Cyclopts."""
-    from schemas.arguments import add_flags, new_app
-
-    result = new_app(
-        prog,
-        "Searches for hyper-parameters: trains many models on a dataset, and says which values did best.\n"
-        "Takes the flags of train, too, which are the same for all trials.",
-        "%(prog)s --data_dir DIR --study DIR --space NAME=KIND:VALUES ... [--model NAME] [OPTIONS]",
-    )
-    add_flags(result, dict, (_Flags,), without=("model_dir",))
-    return result
-
-
-def read_arguments(argv: Sequence[str], prog: str = PROG) -> tuple[SearchOptions, TrialCommand]:
-    """Reads the command line. Returns how to search, and the training that every trial is.
+def trial_command(options: StudyOptions) -> TrialCommand:
+    """Returns the training that every trial is.
 
     Raises:
-      UsageError: a flag is missing, unknown or out of its range, or a trial would refuse its arguments.
-      SystemExit: --help (0).
+      UsageError: Optuna is not installed, the space is not written as it must be, or a trial would refuse a value.
     """
-    from schemas.arguments import parse
-
-    flags, _ = parse(
-        app(prog), argv, epilog=f"{MODELS_HELP}\n\n{EXAMPLES}", instead=AS_HPARAMS | {"model_dir": "--study"}
-    )
-    flags.pop("json", None)
-    if "promote_to" in flags:
-        raise UsageError(
-            f"--promote_to {flags['promote_to']}: every trial would be put in service; promote the best one when the "
-            "study has ended"
-        )
-    if "profile" in flags:
-        raise UsageError("--profile: measures one training, not a study; give it to `millrace train`")
-    search = SearchOptions(**only(flags, SearchOptions))
-    shared = {name: value for name, value in flags.items() if name not in SearchOptions.__dataclass_fields__}
     load_optuna()
-    trial = TrialCommand(shared, search.space)
+    flags = {
+        field.name: value
+        for field in dataclasses.fields(TrainOptions)
+        if field.name != "model_dir" and (value := getattr(options, field.name)) != field.default
+    }
+    trial = TrialCommand(flags, options.space)
     strategy = trial.check().strategy
-    if search.search == "grid":
-        trial.grid()
     if strategy == "parameter_server":
         raise UsageError(f"--strategy {strategy}: a trial is one process; use none or mirrored")
-    if os.environ.get("TF_CONFIG"):
-        raise UsageError("TF_CONFIG: names a cluster, but a trial is one process; unset it")
-    return search, trial
+    if options.search == "grid":
+        trial.grid()
+    return trial
 
 
-def _run(argv: Sequence[str], prog: str) -> Report:
-    search, trial = read_arguments(argv, prog)
-    options = trial.check()
+def _run(options: StudyOptions, prog: str) -> Report:
+    trial = trial_command(options)
     dataset = open_dataset(options.data_dir, trust=options.trust)
     display = Display(quiet=options.quiet)
+    plan = plan_training(dataset, trial.check())
     if options.model is None:
-        plan = plan_training(dataset, options)
         trial = dataclasses.replace(trial, flags={**trial.flags, "model": plan.model})
         display.line(f"model    {plan.model}, chosen by the data; --model names another")
-    plan = plan_training(dataset, trial.check())
-    metric = trial.flags.get("best_metric")
-    check_data(dataset, dataclasses.replace(plan, best_metric=metric))
-
-    os.makedirs(search.study, exist_ok=True)
+        plan = plan_training(dataset, trial.check())
+    check_data(dataset, dataclasses.replace(plan, best_metric=options.best_metric))
+    os.makedirs(options.study, exist_ok=True)
     with (
         command.when_interrupted("run the command again to continue the study"),
         interruptible(sigterm=True),
-        open(os.path.join(search.study, ".lock"), "ab") as lock,
+        open(os.path.join(options.study, ".lock"), "ab") as lock,
         display,
     ):
         if not storage.lock(lock, wait=False):
-            raise UsageError(f"--study {search.study}: another process is at work on this study")
-        study = Study(search.study, trial, dataset, metric)
+            raise UsageError(f"--study {options.study}: another process is at work on this study")
+        study = Study(options.study, trial, dataset, options.best_metric)
         with explained(study.path):
             ended = study.run(
-                search=search.search,
-                pruner=search.pruner,
-                trials=search.trials,
-                hours=search.timeout_hours,
+                search=options.search,
+                pruner=options.pruner,
+                trials=options.trials,
+                hours=options.timeout_hours,
                 seed=options.seed,
-                keep_all=search.keep_models == "all",
+                keep_all=options.keep_models == "all",
                 display=display,
             )
-    return _report(study, search, trial, ended)
+    return _report(study, options.study, trial, ended)
 
 
-def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str) -> Report:
+def _report(study: Study, folder: str, trial: TrialCommand, ended: str) -> Report:
     """The trials as a table, the best first, and the command that trains the best again.
 
     Raises:
       MillraceError: every trial has failed.
     """
     if reason := failure(study.trials):
-        raise MillraceError(f"{search.study}: every trial has failed; {reason}")
+        raise MillraceError(f"{folder}: every trial has failed; {reason}")
     order, sign = ("COMPLETE", "PRUNED", "FAIL"), -1 if study.higher else 1
     data = [study.result(ended_trial) for ended_trial in study.trials]
     data.sort(key=lambda result: (order.index(result["state"]), sign * (result["value"] or 0), result["number"]))
@@ -210,11 +174,25 @@ def _report(study: Study, search: SearchOptions, trial: TrialCommand, ended: str
     again: list[str] = []
     best = study.best
     if best is not None:
-        again = ["millrace", "train", *trial.arguments(study.values(best), os.path.join(search.study, "best"))]
+        again = ["millrace", "train", *trial.arguments(study.values(best), os.path.join(folder, "best"))]
         lines.append(f"best     trial {best.number}: {study.metric} {best.value:.6g}")
         lines.append("train it again:\n" + shlex.join(again))
     result = {"metric": study.metric, "ended": ended, "best": None if best is None else best.number}
-    return Report("\n".join(lines), {"study": search.study, **result, "command": again, "trials": data})
+    return Report("\n".join(lines), {"study": folder, **result, "command": again, "trials": data})
+
+
+COMMAND = command.Command(
+    prog="millrace tune",
+    options=StudyOptions,
+    work=_run,
+    description="""\
+Searches for hyper-parameters: trains many models on a dataset, and says which values did best.
+Takes the flags of train, too, which are the same for all trials.""",
+    epilog=f"{MODELS_HELP}\n\n{EXAMPLES}",
+    usage="%(prog)s --data_dir DIR --study DIR --space NAME=KIND:VALUES ... [--model NAME] [OPTIONS]",
+    instead=AS_HPARAMS | {"model_dir": "--study"},
+)
+app, main = COMMAND.app, COMMAND.main
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from millrace import promote
 from millrace.submit.training import read_training
+from millrace.tune.command import COMMAND, trial_command
 from millrace.tune.command import main as tune
-from millrace.tune.command import read_arguments
 from schemas.dataset import OpenDataset
 from schemas.dataset.records import classes_of
 from schemas.errors import UsageError
@@ -266,7 +266,7 @@ def test_studies_and_submissions_refuse_what_a_training_would(tmp_path):
     """Before anything is trained or staged."""
     study_flags = ["--study", str(tmp_path / "study"), "--space", "batch_size=categorical:64:128"]
     with pytest.raises(UsageError, match="--space batch_size: a trial with 64 would end with: --batch_size 64: is for"):
-        read_arguments([*DIRS[:2], *DIRS[4:], *study_flags])
+        trial_command(COMMAND.parse([*DIRS[:2], *DIRS[4:], *study_flags]))
     with pytest.raises(UsageError, match="--max_steps 9: is for models that train in steps"):
         read_training(["train", *DIRS, "--max_steps", "9"], "millrace submit vertex", {})
     with pytest.raises(UsageError, match="--best_metric auc: is for models that train in steps"):
