@@ -148,13 +148,15 @@ class Study:
         if search == "grid":
             trials = self._enqueue_grid(trials)
         self._study.pruner = self._pruner(pruner)
+        before = len(self.trials)
         while len(ended := self.trials) < trials:
-            if len(ended) >= HOPELESS_TRIALS and failure(ended):
+            if len(ended) - before >= HOPELESS_TRIALS and failure(ended):
                 break
             if time.monotonic() > deadline:
                 return f"--timeout_hours {hours:g} is over; run the command again to continue"
             trial = self.next_trial(search, trials, seed)
-            display.line(f"trial {trial.number} ({len(ended) + 1} of {trials}): {_joined(self.values(trial))}")
+            values = " ".join(f"{name}={value}" for name, value in self.values(trial).items())
+            display.line(f"trial {trial.number} ({len(ended) + 1} of {trials}): {values}")
             display.line(f"trial {trial.number} {self._train(trial, display)}")
             if not keep_all:
                 self._remove_models()
@@ -254,7 +256,8 @@ class Study:
 
     def _pruner(self, name: str) -> Any:
         pruners = self._optuna.pruners
-        every = (plan := plan_training(self._dataset, self._command.check())).save_checkpoints_steps
+        plan = plan_training(self._dataset, self._command.check())
+        every = plan.save_checkpoints_steps
         match name:
             case "median":
                 return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=every + 1)  # not by the first evaluation
@@ -272,10 +275,6 @@ class Study:
                     folders.remove(os.path.join(model_dir, name))
                 elif name.startswith(("checkpoint", "model.ckpt-")):
                     os.remove(os.path.join(model_dir, name))
-
-
-def _joined(values: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def failure(trials: Sequence[FrozenTrial]) -> str:
