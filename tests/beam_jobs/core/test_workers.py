@@ -54,7 +54,7 @@ def test_arrays_are_not_pickled_to_learn_their_size(monkeypatch):
     hashes.add(
         {"hash": np.zeros(3, np.uint64), "split": np.zeros(3, np.int8), **dict.fromkeys(ROWS.names[2:], [0] * 3)}
     )
-    assert ProfileCoder().estimate_size(LeakageProfile({"rows": hashes})) >= 3 * (8 + 1 + 8 + 8 + 8)
+    assert ProfileCoder().estimate_size(LeakageProfile({"rows": hashes})) >= 3 * (8 + 1 + 8 + 8)
 
 
 @pytest.mark.parametrize(
