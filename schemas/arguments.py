@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
@@ -41,9 +41,7 @@ def new_app(prog: str, description: str, usage: str = "") -> App:
     return app
 
 
-def add_flags(
-    app: App, result: Callable[[dict[str, Any]], Any], parts: Sequence[Any], *, without: Collection[str] = ()
-) -> None:
+def add_flags(app: App, result: Callable[[dict[str, Any]], Any], parts: Sequence[Any]) -> None:
     """Gives a command the flags of dataclasses of options, and --json.
 
     Args:
@@ -51,14 +49,13 @@ def add_flags(
       result: makes what `parse` returns, of the values that the command line has, by the names of their fields.
       parts: the dataclasses. A flag that several have is described by the first; only those of the first can be
         required.
-      without: the fields whose flags are left out.
     """
     sections: dict[Group | None, cyclopts.Group] = {None: cyclopts.Group("options", sort_key=1_000)}
     parameters: dict[str, inspect.Parameter] = {}
     for part in (*parts, _Common):
         kinds = get_type_hints(part)
         for name, field in part.__dataclass_fields__.items():
-            if "flag" not in field.metadata or name in without or name in parameters:
+            if "flag" not in field.metadata or name in parameters:
                 continue
             group = field.metadata["flag"].group
             if group not in sections:

@@ -160,7 +160,8 @@ class Commands:
 
         app = new_app(prog or self.prog, self.description)
         for command in self.commands:
-            app.command(command.app(), name=command.prog)
+            usage = command.usage.replace("%(prog)s", f"{prog or self.prog} {command.prog}")
+            app.command(dataclasses.replace(command, usage=usage).app(), name=command.prog)
         return app
 
     def work(self, argv: Sequence[str], prog: str, **more: Any) -> Report:

@@ -77,6 +77,9 @@ class TestHelp:
         assert shown.startswith(f"Usage: millrace {name} ")
         assert "python -m" not in shown
 
+    def test_usage_of_a_command_under_another_name(self, capsys):
+        assert help_of(["submit", "vertex"], capsys).startswith("Usage: millrace submit vertex [flags] -- train ")
+
     @pytest.mark.parametrize("name", MODULES)
     def test_the_module_names_itself(self, name, capsys):
         with pytest.raises(SystemExit):
