@@ -1,4 +1,4 @@
-"""A dataset directory from Python: what it holds, its first records, and batches for training."""
+"""The class `Dataset` of the Python API: what a dataset directory holds, its first records, batches for training."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Dataset:
         return {name: SplitSize(s.rows, len(s.shards)) for name, s in self.opened.manifest.splits.items()}
 
     def shards(self, split: str) -> tuple[str, ...]:
-        """The paths of a split's TFRecord files, in order.
+        """Returns the paths of a split's TFRecord files, in order.
 
         Raises:
           MillraceError: there is no such split.
@@ -69,7 +69,7 @@ class Dataset:
         return self.opened.shards(split)
 
     def head(self, n: int = 5, *, split: str = "train") -> RecordTable:
-        """The first `n` records of a split as they are stored. Imports no TensorFlow.
+        """Reads the first `n` records of a split as they are stored. Imports no TensorFlow.
 
         Returns:
           A sequence of dicts by feature name that prints as a table. Images are `Image`s, shown as height x width.
@@ -102,7 +102,7 @@ class Dataset:
         drop_remainder: bool = False,
         seed: int | None = None,
     ) -> tf.data.Dataset:
-        """Batches of (features, label), read as `train` reads them. Imports TensorFlow.
+        """Makes batches of (features, label), read as `train` reads them. Imports TensorFlow.
 
         Args:
           split: 'train', 'eval' or 'test'.

@@ -1,4 +1,4 @@
-"""An exported model from Python: rows or images in, predictions by name out.
+"""The class `Model` of the Python API, which predicts on rows or images with an exported model.
 
 Columns are found by the names of a schema's features, or by those that the raw file gives them.
 """
@@ -42,7 +42,7 @@ from schemas.spec.words import canonical
 
 
 def feature_values(data: Any, schema: Schema) -> dict[str, list[Any]]:
-    """The raw values of what a model takes, by feature; of a vector or a one_hot group a list or tuple for each row.
+    """Reads the raw values that a model takes, by feature; a vector or a one_hot group is a list or tuple in each row.
 
     Warns of columns that the schema does not declare.
 
@@ -90,7 +90,7 @@ _ROWS_ARE = "rows are a list of dicts, a dict of columns, a DataFrame or an Arro
 
 
 def _table(data: Any) -> tuple[Mapping[Any, None], Callable[[ColumnLabel], list[Any]], int]:
-    """The columns' names, a column by its name, and how many rows there are; 0 where only columns tell.
+    """Returns the columns' names, a function that reads a column, and the number of rows, 0 for a dict of columns.
 
     A row of several that leaves a column out holds None.
     """
@@ -110,7 +110,7 @@ def _table(data: Any) -> tuple[Mapping[Any, None], Callable[[ColumnLabel], list[
 
 
 def _once(names: Iterable[Any]) -> Mapping[Any, None]:
-    """The names of columns, of which each may be there once."""
+    """Returns the names of columns. Raises UsageError if one is there twice."""
     counts = Counter(names)
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
@@ -119,7 +119,7 @@ def _once(names: Iterable[Any]) -> Mapping[Any, None]:
 
 
 def _column(values: Any, label: ColumnLabel) -> list[Any]:
-    """A column of a dict of columns."""
+    """Reads a column of a dict of columns."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise UsageError(
             f"the column {label!r} is {type(values).__name__}; expected a list with a value for each row. For one row, "
@@ -129,7 +129,7 @@ def _column(values: Any, label: ColumnLabel) -> list[Any]:
 
 
 def _expected(feature: Feature, schema: Schema, there: Iterable[ColumnLabel]) -> str:
-    """What would do for a feature that is not there."""
+    """Says which column a feature that is not there is read from."""
     names = file_labels(feature, schema)[0]
     similar = similar_name((feature.name, *names), there)
     size = f" of lists of {feature.width} values" if feature.raw and feature.raw.width is not None else ""
@@ -146,12 +146,12 @@ class Request:
     keys: np.ndarray | None = None
 
     def take(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        """The inputs of some rows."""
+        """Returns the inputs of some rows."""
         return {name: values[places] for name, values in self.inputs.items()}
 
 
 def row_request(data: Any, schema: Schema) -> Request:
-    """Rows of a CSV model.
+    """Reads rows for a CSV model.
 
     Raises:
       UsageError: a column is missing or ambiguous, columns are of different lengths, or a value is none that a cell of
@@ -177,7 +177,7 @@ def _unfit(value: Any, name: str, row: int, expected: str) -> UsageError:
 
 
 def image_request(data: Any, schema: ImageSchema) -> Request:
-    """Images, or pairs of them, each a path or a file's bytes.
+    """Reads images, or pairs of them, each a path or a file's bytes.
 
     Raises:
       UsageError: an element is neither.
@@ -201,7 +201,7 @@ def image_request(data: Any, schema: ImageSchema) -> Request:
 
 
 def _read_image(image: Any, name: str, row: int, schema: ImageSchema) -> tuple[bytes, str]:
-    """A file's bytes; or none, and the reason why it is not taken."""
+    """Returns a file's bytes and ""; or b"" and the reason why the image is not taken."""
     if isinstance(image, bytes):
         try:
             check_image(image, schema.images)
@@ -339,7 +339,7 @@ class Model:
 
 
 def _in_place(answers: Mapping[str, np.ndarray], good: np.ndarray, request: Request) -> dict[str, np.ndarray]:
-    """The answers at their rows' places, and nothing predicted for the rows that were not sent."""
+    """Puts the answers at their rows' places, and nothing predicted in the rows that were not sent."""
     everything = spread(answers, good, len(request.errors))
     columns = {name: _as_text(everything[name]) for name in sorted(everything, key=_place)}
     if KEY in columns and request.keys is not None:  # also of the rows that were not sent

@@ -1,4 +1,4 @@
-"""Values of Python, pandas, NumPy or JSON as arrays for a model, read as the job reads the cells of a file."""
+"""Turns values of Python, pandas, NumPy or JSON into arrays for a model, as the job reads the cells of a file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Problem:
 
 
 def takes(column: RawColumn) -> str:
-    """What an input takes, for an error."""
+    """Says what an input takes, for an error."""
     if column.dtype == "string":
         return "a string, or bytes (null where it is missing)"
     if column.width is None:
@@ -47,7 +47,7 @@ def takes(column: RawColumn) -> str:
 
 
 def described(value: Any) -> str:
-    """A value in an error: its type, and a short one itself."""
+    """Describes a value in an error: its type, and a short value itself."""
     match value:
         case None:
             return "null"
@@ -69,7 +69,7 @@ def described(value: Any) -> str:
 def column_array(
     values: Sequence[Any], column: RawColumn, tokens: tuple[str, ...]
 ) -> tuple[np.ndarray, dict[int, Problem]]:
-    """The array of one input.
+    """Makes the array of one input.
 
     Args:
       values: one a row: numbers, text, truth values, bytes, or what stands for a missing value; lists for vectors.
@@ -120,7 +120,7 @@ def _objects(texts: list[bytes]) -> np.ndarray:
 
 
 def _text(value: Any, column: RawColumn) -> bytes | Problem:
-    """The bytes of what a cell holds."""
+    """Returns the bytes of a cell that holds the value."""
     if isinstance(value, bytes):
         return value
     if _absent(value):
@@ -177,7 +177,7 @@ def _unfit(value: Any, column: RawColumn) -> Problem:
 
 
 def _parts(vector: Any) -> list[Any] | None:
-    """The values of a vector; None if it is no list."""
+    """Returns the values of a vector; None if it is not a list."""
     if _absent(vector) or isinstance(vector, str | bytes):
         return []
     return list(vector) if isinstance(vector, Iterable) and not isinstance(vector, Mapping) else None

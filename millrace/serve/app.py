@@ -42,7 +42,7 @@ _NOTHING = (
 
 
 def read_tokens(token_file: str | None) -> tuple[bytes, ...]:
-    """The tokens: the lines of a file, or the environment variable's value; none if there is neither.
+    """Reads the tokens: the words of a file, or of the environment variable; none if there is neither.
 
     Raises:
       UsageError: the file cannot be read or is empty, or a token is too short.
@@ -95,7 +95,7 @@ class Application:
         self.stopping = False
 
     def asgi(self) -> Starlette:
-        """The ASGI application."""
+        """Returns the ASGI application."""
         model, version = "/v1/models/{name}", "/versions/{version}"
         routes = [
             Route("/predict", _Predictions(self, plain=True)),
@@ -110,7 +110,7 @@ class Application:
         return Starlette(routes=routes, exception_handlers={RefusedRequest: self._failed, HTTPException: self._failed})
 
     async def predict(self, scope: Scope, receive: Receive, *, plain: bool) -> Response:
-        """The answer to a prediction.
+        """Answers a prediction.
 
         Raises:
           RefusedRequest: the request is wrong, or is not taken now.
@@ -136,7 +136,7 @@ class Application:
         return Response(answer_body(rows, answer, ids), 200, own, _JSON)
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
-        """The body of a request.
+        """Reads the body of a request.
 
         Raises:
           RefusedRequest: it has no length, is too large, or too much of other bodies waits.
@@ -175,7 +175,7 @@ class Application:
             raise RefusedRequest(401, "expected the header `Authorization: Bearer TOKEN`, with the server's token")
 
     def _loaded(self, name: str, version: str | None) -> ServedVersion:
-        """The version of a model's name and a number; None: the current one.
+        """Returns the version in service, if a request names it or no version.
 
         Raises:
           RefusedRequest: there is none.
@@ -209,7 +209,7 @@ class Application:
         return _json({"model_version_status": statuses})
 
     async def _metadata(self, request: Request) -> Response:
-        """A version's signatures, in TensorFlow Serving's form; and beside them what Millrace notes of it."""
+        """Answers with the signatures, in TensorFlow Serving's form, and with Millrace's notes beside them."""
         self._check_token(dict(request.scope["headers"]))
         loaded = self._loaded(request.path_params["name"], request.path_params.get("version"))
         signatures = {
@@ -266,7 +266,7 @@ class _Predictions:
 
 
 def _error_response(error: Exception) -> Response:
-    """The answer to a request that failed."""
+    """Returns the answer to a request that failed."""
     headers: dict[str, str] = {}
     match error:
         case RefusedRequest():
@@ -294,7 +294,7 @@ def _place(error: Exception) -> str:
 
 
 def _ids(header: bytes | None, body: Any, rows: int) -> tuple[str, list[str], bool]:
-    """The request's id, those of its rows, and whether the client gave them, in the header or the body.
+    """Returns the request's id, the ids of its rows, and whether the client chose them, in the header or the body.
 
     Raises:
       RefusedRequest: an id is not a short text, there are not as many as rows, or one is there twice.

@@ -1,4 +1,4 @@
-"""Requests of all clients in batches: while the model answers one batch, the next one gathers.
+"""Gathers the requests of all clients in batches: while the model answers one batch, the next one fills.
 
 A batch begins when the model is free and the first of its requests has waited for `--wait_ms`. What waits is bounded in
 bytes and in seconds; what would exceed the bytes is refused at once. A batch is answered by the version that is in
@@ -189,7 +189,7 @@ class Batcher:
         return self._store.submit(served)
 
     def _outputs(self, rows: RequestRows, loaded: ServedVersion) -> dict[str, np.ndarray]:
-        """The outputs of rows; those with errors do not reach the model."""
+        """Runs the model on the rows without errors; the others get their errors and no prediction."""
         most = self._most_rows
         if rows.decoding is not None:
             most = max(1, min(most, _DECODING // max(1, int(rows.decoding.max()))))
@@ -244,7 +244,7 @@ class Batcher:
 
 
 def _together(parts: Sequence[RequestRows]) -> RequestRows:
-    """The rows of several requests, as one request's."""
+    """Joins the rows of several requests."""
     if len(parts) == 1:
         return parts[0]
     placed = list(zip(itertools.accumulate((part.count for part in parts), initial=0), parts, strict=False))
@@ -264,7 +264,7 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _size(rows: RequestRows, ids: Sequence[str]) -> int:
-    """The bytes that a request takes while it waits."""
+    """Returns the bytes that a request takes while it waits."""
     texts = [ids, rows.sent.values(), *(values for values in rows.arrays.values() if values.dtype == object)]
     numbers = sum(values.nbytes for values in rows.arrays.values() if values.dtype != object)
     return numbers + sum(sum(map(len, values)) + _OBJECT * len(values) for values in texts)

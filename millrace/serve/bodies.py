@@ -28,7 +28,7 @@ _NO_VALUE = re.compile(rb"[:,\[]\s*-?(nan|NaN|None|NA|undefined)\s*[,}\]]")
 
 
 def parse(body: bytes) -> Any:
-    """The value that a body holds.
+    """Parses a body.
 
     Args:
       body: UTF-8. NaN, Infinity and -Infinity are numbers, as Python's json writes them.
@@ -61,12 +61,12 @@ def _no_json(body: bytes, problem: str) -> RefusedRequest:
 
 
 def error_body(message: str) -> bytes:
-    """The body of an error, as TensorFlow Serving has it."""
+    """Writes the body of an error, in TensorFlow Serving's form."""
     return orjson.dumps({"error": message.encode("utf-8", "replace").decode()})
 
 
 def answer_body(rows: RequestRows, answer: Answer, ids: Sequence[str]) -> bytes:
-    """The body of an answer.
+    """Writes the body of an answer.
 
     Args:
       rows: what was asked.
@@ -113,14 +113,14 @@ def _plain(rows: RequestRows, answer: Answer, ids: Sequence[str]) -> dict[str, A
 
 
 def _values(name: str, values: np.ndarray) -> Any:
-    """An output as what JSON is made of, by row; numbers are written with the digits of their own precision."""
+    """Returns an output for orjson, by row. It writes numbers with the digits of their own precision."""
     if values.dtype == object:
         return _texts(name, values.tolist())
     return list(values)
 
 
 def _spelled(name: str, values: np.ndarray) -> Any:
-    """The same for Python's own JSON, which writes NaN and Infinity, as TensorFlow Serving does."""
+    """Returns an output for Python's own JSON, which writes NaN and Infinity, as TensorFlow Serving does."""
     if values.dtype.kind != "f":
         return _values(name, values) if values.dtype == object else values.tolist()
     return np.array([float(str(value)) for value in values.ravel()]).reshape(values.shape).tolist()

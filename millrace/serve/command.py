@@ -50,7 +50,7 @@ def _run(options: ServeOptions, prog: str) -> command.Report:
 
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """What the server logs goes to standard error, with the time. Other libraries log as in any command."""
+    """Writes what the server logs to standard error, with the time. Other libraries log as in any command."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     own = logging.getLogger("millrace")

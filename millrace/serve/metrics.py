@@ -1,4 +1,4 @@
-"""What Prometheus reads: counts and times, never a value of a request."""
+"""The metrics of a server, for Prometheus: counts and times, never a value of a request."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Metrics:
         self.answered += 1
 
     def text(self) -> bytes:
-        """The metrics, as Prometheus reads them."""
+        """Writes the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 

@@ -34,12 +34,12 @@ class RefusedRequest(MillraceError):
 
 
 def bad_request(message: str) -> RefusedRequest:
-    """The request is wrong: its client must change it."""
+    """Returns the refusal of a request that its client must change."""
     return RefusedRequest(400, message)
 
 
 def not_in_service(version: str, current: str) -> RefusedRequest:
-    """The request names a version that does not answer, in the words of TensorFlow Serving."""
+    """Returns the refusal of a request for another version, in the words of TensorFlow Serving."""
     return RefusedRequest(404, f"Servable not found for request: version {version}; version {current} is in service")
 
 
@@ -88,7 +88,7 @@ class Interface:
         return {f"{name}: {NOT_FINITE}": hint for name, hint in hints.items()}
 
     def difference(self, other: Interface) -> str | None:
-        """What a client of this interface would notice of the other one; None if nothing."""
+        """Says what a client of this interface would notice of another one; None if nothing."""
         for name in ("columns", "key", "classes", "missing", "outputs"):
             here, there = getattr(self, name), getattr(other, name)
             if here != there:
@@ -122,7 +122,7 @@ class ServedVersion:
     compared: int
 
     def run(self, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The outputs of a batch, sorted by name, `[rows, ...]`."""
+        """Runs a batch. Returns its outputs, sorted by name, `[rows, ...]`."""
         return dict(sorted(self.model.predict(columns).items()))
 
 

@@ -58,7 +58,7 @@ class RequestRows:
 
 
 def plain_rows(body: Any, interface: Interface, most: int) -> RequestRows:
-    """The rows of a body: a list of objects, or an object whose "rows" are one. A bad row gets an error of its own.
+    """Reads plain rows: a list of objects, or an object whose "rows" are one. A bad row gets an error of its own.
 
     Args:
       body: as JSON has it.
@@ -79,7 +79,7 @@ def plain_rows(body: Any, interface: Interface, most: int) -> RequestRows:
 
 
 def predict_rows(body: Any, interface: Interface, most: int) -> RequestRows:
-    """The rows of TensorFlow Serving's predict request, by row (`instances`) or by column (`inputs`).
+    """Reads TensorFlow Serving's predict request, by row (`instances`) or by column (`inputs`).
 
     Args: see `plain_rows`.
 
@@ -110,7 +110,7 @@ def _check_count(rows: int, most: int) -> None:
 
 
 def _form(interface: Interface) -> str:
-    """How a row looks."""
+    """Shows what a row looks like."""
     return "{" + few([f'"{column.name}": ...' for column in interface.columns]) + "}"
 
 
@@ -149,7 +149,7 @@ def _as_json(row: Any, place: int) -> bytes:
 
 
 def _with_images(rows: RequestRows, interface: Interface) -> RequestRows:
-    """The same with the errors of the image files that the preprocessing job would reject by their headers."""
+    """Adds the errors of the image files that the preprocessing job would reject by their headers."""
     schema = interface.images
     if schema is None:
         return rows
@@ -169,7 +169,7 @@ class _Wrong(Exception):
 
 
 def _read(rows: Sequence[Any], interface: Interface) -> tuple[dict[str, np.ndarray], dict[int, str], Sequence[str]]:
-    """The arrays of rows, what is wrong with rows, and the names that are ignored."""
+    """Returns the arrays of rows, what is wrong by row, and the names that are ignored."""
     names = _Names(interface)
     errors: dict[int, str] = {}
     named: list[Mapping[str, Any]] = []
@@ -208,7 +208,7 @@ class _Names:
         self.ignored: dict[str, None] = {}
 
     def renamed(self, row: Any) -> dict[str, Any]:
-        """A row under the names of the inputs.
+        """Returns a row under the names of the inputs.
 
         Raises:
           _Wrong: it is not an object, or lacks an input.
@@ -218,7 +218,7 @@ class _Names:
         names = tuple(row)
         sources = self._sources.get(names)
         if sources is None:
-            sources = self._sources[names] = self._found(row)
+            sources = self._sources[names] = self._sources_of(row)
         if isinstance(sources, str):
             raise _Wrong(sources)
         if not sources:
@@ -226,7 +226,7 @@ class _Names:
         values = {name: [row[label] for label in labels] for name, labels in sources.items()}
         return {**row, **{n: parts[0] if self._columns[n].width is None else parts for n, parts in values.items()}}
 
-    def _found(self, row: Mapping[str, Any]) -> str | dict[str, Sequence[Any]]:
+    def _sources_of(self, row: Mapping[str, Any]) -> str | dict[str, Sequence[Any]]:
         if self._needed <= row.keys() <= self._interface.declared:
             return {}
         schema = self._interface.schema
@@ -258,7 +258,7 @@ class _Names:
 
 
 def _column(values: Sequence[Any], column: RawColumn, interface: Interface) -> tuple[np.ndarray, dict[int, str]]:
-    """The array of one input, NaN or b"" where a value is wrong; and by row what is wrong with it."""
+    """Returns the array of one input, NaN or b"" where a value is wrong; and by row what is wrong."""
     errors: dict[int, str] = {}
     if interface.images or (column.dtype == "string" and dict in map(type, values)):
         values = list(values)

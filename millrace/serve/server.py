@@ -76,7 +76,7 @@ class Server:
         self._stopping = asyncio.Event()
 
     def run(self, *, started: Callable[[], None] = lambda: None) -> Served:
-        """Serves. `started`: called once requests are answered."""
+        """Serves until it is stopped. `started` is called once requests are answered."""
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             return runner.run(self._run(started))
 
@@ -180,7 +180,7 @@ def _config(app: Starlette, options: ServeOptions) -> uvicorn.Config:
 
 
 def _store(options: ServeOptions, loaded: ServedVersion) -> RequestStore | None:
-    """The store of requests that the options ask for."""
+    """Opens the store of requests, if the options name one."""
     if options.store is None:
         return None
     return RequestStore(
@@ -192,7 +192,7 @@ def _store(options: ServeOptions, loaded: ServedVersion) -> RequestStore | None:
 
 
 def _bound(options: ServeOptions) -> socket.socket:
-    """A socket at the address, on which nobody listens yet.
+    """Binds a socket to the address; it does not listen yet.
 
     Raises:
       UsageError: it is no address of this machine.

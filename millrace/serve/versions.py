@@ -65,7 +65,7 @@ class Versions:
         self.swaps = 0
 
     def _first(self) -> ServedVersion:
-        """The newest version that can be served."""
+        """Loads the newest version that can be served."""
         versions = self._source.versions()
         for version in versions:
             # There is none that the last one could harm, in service or to fall back to.

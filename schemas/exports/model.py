@@ -31,7 +31,7 @@ OUTPUTS = (CLASS_ID, PROBABILITIES, VALUE, ERROR)  # what predictions are writte
 
 
 def inputs_of(schema: AnySchema) -> tuple[RawColumn, ...]:
-    """What a request sends to an export of a schema: raw features and the key, or for each image its file's bytes."""
+    """Returns the columns of a request to an export: raw features and the key, or for each image its file's bytes."""
     if isinstance(schema, Schema):
         return serving_columns(schema)
     return tuple(RawColumn(name, "string") for name in schema.image_names)
@@ -43,7 +43,7 @@ class NotFetched(MillraceError):
 
 @contextlib.contextmanager
 def on_local_disk(export_dir: str) -> Iterator[str]:
-    """The folder itself; or a copy of it, which is removed at the end, since what is loaded needs its files no more.
+    """Gives the folder, or a copy of one in a bucket, which is removed at the end: a loaded model needs no files.
 
     Raises:
       NotFetched: a file is missing, the store does not answer, or the disk is full.
@@ -157,7 +157,7 @@ class ServedModel:
         return {name: _joined([part[name] for part in parts], pieces) for name in fetches}
 
     def no_rows(self) -> dict[str, np.ndarray]:
-        """The outputs of no rows, `[0, ...]`, without running the graph, which may fail on them."""
+        """Returns the outputs of no rows, `[0, ...]`, without running the graph, which may fail on them."""
         import tensorflow as tf
 
         return {
@@ -181,7 +181,7 @@ class ServedModel:
 
 
 def _pieces(columns: Sequence[np.ndarray]) -> list[slice]:
-    """A batch's rows in pieces of about `NGRAM_BATCH_BYTES` of strings; a row of more is a piece of its own."""
+    """Cuts a batch's rows into pieces of about `NGRAM_BATCH_BYTES` of strings; a row of more is a piece of its own."""
     strings = [column for column in columns if column.dtype == object]
     if not strings or len({len(column) for column in columns}) != 1:  # the graph explains columns that do not fit
         return []
@@ -192,7 +192,7 @@ def _pieces(columns: Sequence[np.ndarray]) -> list[slice]:
 
 
 def _joined(parts: Sequence[np.ndarray], pieces: Sequence[slice]) -> np.ndarray:
-    """An output of all pieces; one that is not by row, as a model of one's own may give it, is the first piece's."""
+    """Joins an output of all pieces; where it is not by row, as a custom model's may be, the first piece's is taken."""
     by_row = all(np.ndim(x) and len(x) == piece.stop - piece.start for x, piece in zip(parts, pieces, strict=True))
     return np.concatenate(parts) if by_row else parts[0]
 
@@ -209,14 +209,14 @@ def failures_as(what: str) -> Iterator[None]:
 
 
 def nothing(dtype: np.dtype) -> Any:
-    """What stands for no prediction in an output; see `trainer.export.outputs.withheld`."""
+    """Returns the value of an output that stands for no prediction; see `trainer.export.outputs.withheld`."""
     return {"f": np.nan, "c": np.nan, "i": -1, "O": b"", "S": b""}.get(dtype.kind, 0)
 
 
 def spread(outputs: Mapping[str, np.ndarray], places: np.ndarray, rows: int) -> dict[str, np.ndarray]:
-    """The outputs of some rows at their places among all, and what stands for no prediction in the others.
+    """Puts the outputs of some rows at their places among all rows, and no prediction in the others.
 
-    An output that is not by row, as a model of one's own may give it, stays as it is.
+    An output that is not by row, as a custom model may give it, stays as it is.
     """
     full_outputs = {}
     for name, values in outputs.items():

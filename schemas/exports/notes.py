@@ -1,4 +1,4 @@
-"""Which export a path stands for, and its notes (`millrace.json`): where it comes from, its files' checksums."""
+"""Finds the export that a path stands for, and reads its notes (`millrace.json`): its origin, its files' checksums."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ExportNotes:
     format_version: int = NOTES_FORMAT
 
     def to_json(self) -> bytes:
-        """The file's bytes."""
+        """Returns the file's bytes."""
         return json.dumps(dataclasses.asdict(self), indent=1).encode() + b"\n"
 
 
@@ -104,7 +104,7 @@ def read_notes(export_dir: str) -> tuple[AnySchema, ExportNotes]:
 
 
 def read_mark(folder: str) -> dict[str, Any] | None:
-    """The content of a folder's `best.json`: by `export` the number of the best export in it. None: there is none.
+    """Reads a folder's `best.json`, which has by `export` the number of the best export. Returns None if there is none.
 
     Raises:
       MillraceError: it cannot be read, or names something else than a folder of this folder.
@@ -132,19 +132,19 @@ class ExportSource:
     single: bool
 
     def versions(self) -> list[str]:
-        """The versions that there are, newest first; 1 where the name of a single one is no number."""
+        """Lists the versions, newest first; 1 where the name of a single one is not a number."""
         if self.single:
             name = self.folder.rpartition("/")[2]
             return [name if is_number(name) else "1"]
         return numbered(self.folder)[::-1]
 
     def path(self, version: str) -> str:
-        """The folder of a version."""
+        """Returns the folder of a version."""
         return self.folder if self.single else storage.join(self.folder, version)
 
 
 def find_source(path: str) -> ExportSource:
-    """What a path stands for: an export; a folder of exports whose names are numbers; or that of a training.
+    """Finds what a path stands for: an export; a folder of exports whose names are numbers; or that of a training.
 
     Raises:
       UsageError: none of these.
@@ -166,7 +166,7 @@ def find_source(path: str) -> ExportSource:
 
 
 def export_of(path: str) -> str:
-    """The export that a path stands for: itself; or of a folder of exports the best one, or else the newest.
+    """Finds the export that a path stands for: itself; or of a folder of exports the best one, or else the newest.
 
     Raises:
       UsageError: there is none.
@@ -205,11 +205,11 @@ class ExportOptions(Options):
 
 
 def numbered(folder: str) -> list[str]:
-    """The names in a folder that are numbers, as those of exports are: in the order of the numbers."""
+    """Lists the names in a folder that are numbers, as the names of exports are, in the order of the numbers."""
     names = (entry.rstrip("/") for entry in storage.listdir(folder))
     return sorted(filter(is_number, names), key=int)
 
 
 def is_number(name: str) -> bool:
-    """Whether a folder's name is a number, as an export's is."""
+    """Returns whether a folder's name is a number, as an export's is."""
     return name.isascii() and name.isdecimal()

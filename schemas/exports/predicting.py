@@ -1,4 +1,4 @@
-"""Rows, images and pairs of images through an export, in batches: the predictions, and rejects of what it refuses."""
+"""Predicts on rows, images and pairs of images with an export, in batches; what the model refuses becomes rejects."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read_batches(
 
 
 def ignored_note(files: Iterable[RowFile]) -> list[str]:
-    """The note that columns of files are ignored, if there are any."""
+    """Returns the note that columns of files are ignored, if there are any."""
     names = list(dict.fromkeys(name for file in files for name in file.ignored))
     return [note_of_undeclared(names)] if names else []
 
@@ -156,7 +156,7 @@ class RowPredictor:
 
         errors = outputs[ERROR]
         for row in np.flatnonzero(errors != b"").tolist():
-            refuse(row, "transform", *self._told(errors[row].decode(), files[int(places[row])]))
+            refuse(row, "transform", *self._parts_of(errors[row].decode(), files[int(places[row])]))
         passed = {}
         for index, name in enumerate(self._pass_through):
             passed[name], bad = _as_text(batch.column(cell_field(index).name))
@@ -187,8 +187,8 @@ class RowPredictor:
         )
         return PredictedRows(output_batch, places, refused, unknown)
 
-    def _told(self, error: str, file: RowFile) -> tuple[str, str, str]:
-        """The reason, the column and the detail of an `error`, which is `<input>: <reason>`."""
+    def _parts_of(self, error: str, file: RowFile) -> tuple[str, str, str]:
+        """Splits an `error`, which is `<input>: <reason>`, into the reason, the column and the detail."""
         name, _, reason = error.partition(": ")
         column = next((labels[0] for feature, labels in file.labels if feature == name and len(labels) == 1), name)
         if reason == NOT_FINITE:
@@ -267,14 +267,14 @@ def predict_images(batch: Sequence[ReadItem], model: ServedModel) -> PredictedIm
 
 
 def _refused(read: ReadItem, error: str) -> Reject:
-    """The reject for an item with an `error`, which is `<input>: <reason>`; the decoder's own message says more."""
+    """Makes the reject of an item with an `error`, `<input>: <reason>`; the decoder's own message says more."""
     name = error.partition(": ")[0]
     file = read.files[name]
     return reject_of(read.item, name, file.read.refusal(undecodable(file.header, file.data, _decoder_error(file))))
 
 
 def _decoder_error(file: CheckedFile) -> Exception:
-    """The error of TensorFlow's decoder for a file that the model rejects, since the model's output has no message."""
+    """Returns the error of TensorFlow's decoder for a file that the model rejects without a message."""
     import tensorflow as tf
 
     try:

@@ -1,4 +1,4 @@
-"""Sessions that run a graph as it is, and how much TensorFlow logs. Importing this imports no TensorFlow."""
+"""Configures sessions that run a graph as it is, and what TensorFlow logs. Importing this imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemas.libraries import starting_tensorflow
 
 
 def plain_session(*, threads: int = 0) -> Any:
-    """The configuration of a session that runs a graph as it is, without Grappler.
+    """Returns the configuration of a session that runs a graph as it is, without Grappler.
 
     Optimizing the graph of an image export takes two seconds for each signature, and no batch is quicker for it: 64
     images through a SqueezeNext take 0.15 s either way, 1,024 rows through a dnn 7 ms.
@@ -27,7 +27,7 @@ def plain_session(*, threads: int = 0) -> Any:
 
 
 def set_log_level(level: int) -> None:
-    """What TensorFlow's Python code, and absl, log: a level of `logging`."""
+    """Sets the level of `logging` from which TensorFlow's Python code and absl log."""
     import tensorflow as tf
 
     tf.compat.v1.logging.set_verbosity(level)
@@ -36,7 +36,7 @@ def set_log_level(level: int) -> None:
 
 @contextlib.contextmanager
 def quiet_logs(*, verbose: bool = False) -> Iterator[None]:
-    """Logs of errors only in the block, unless `verbose`, in a process that is not only this project's.
+    """Logs only errors in the `with` block, unless `verbose`, in a process that is not only this project's.
 
     Starts TensorFlow there.
     """

@@ -1,4 +1,4 @@
-"""The words that a model knows: beside those of a dataset, and values of requests that are none of them."""
+"""Compares the words that a model knows with those of a dataset, and counts values that it does not know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHARACTERS = 40  # of a word that is shown
 
 
 def differing_words(export_dir: str, dataset: OpenDataset) -> list[str]:
-    """How the classes and vocabularies of an export differ from those of a dataset of the same schema.
+    """Says how the classes and vocabularies of an export differ from those of a dataset of the same schema.
 
     Args:
       export_dir: the export.
@@ -79,7 +79,7 @@ class KnownValues:
                 self._known[feature.name] = frozenset(storage.read_bytes(path).split(b"\n"))
 
     def count(self, columns: Mapping[str, pa.BinaryArray], rows: np.ndarray) -> Counter[str]:
-        """By feature, how many rows have a value that is not known; a missing one is none.
+        """Counts by feature the rows with a value that the model does not know; a missing value is none.
 
         Args:
           columns: binary `[n]`, by feature; others may be there.
@@ -95,7 +95,7 @@ class KnownValues:
 
 
 def notes_of(unknown: Mapping[str, int], rows: int, schema: Schema) -> list[str]:
-    """What is said of values that are not known, a sentence for each feature.
+    """Writes a sentence for each feature with values that the model does not know.
 
     Args:
       unknown: by feature, how many rows have one.

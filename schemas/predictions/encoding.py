@@ -22,7 +22,7 @@ INPUT = "input."  # before the name of an input's column that is passed through
 
 
 def source_name(path: str) -> str:
-    """A file's path as text: bytes of its name that are not UTF-8 are escaped."""
+    """Returns a file's path as text: bytes of its name that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -36,7 +36,7 @@ def predictions(
     classes: Sequence[str],
     numbers: np.ndarray | None = None,
 ) -> pa.RecordBatch:
-    """Predictions as columns, of each row its place, its key, what is passed through, and the model's outputs.
+    """Makes the columns of predictions: each row's place, its key, cells that are passed through, the model's outputs.
 
     Args:
       sources: the file of each row.
@@ -57,7 +57,7 @@ def predictions(
 
 
 def output_columns(outputs: Mapping[str, np.ndarray], classes: Sequence[str]) -> dict[str, pa.Array]:
-    """A model's outputs as columns: class and probabilities, or, without classes, value; see `predictions`."""
+    """Makes columns of a model's outputs: class and probabilities, or, without classes, value; see `predictions`."""
     if not classes:
         return {VALUE: pa.array(np.asarray(outputs["value"], np.float32))}
     ids = pa.array(outputs["class_id"].astype(np.int32))
@@ -69,7 +69,7 @@ def output_columns(outputs: Mapping[str, np.ndarray], classes: Sequence[str]) ->
 
 
 def probabilities(batch: pa.RecordBatch) -> np.ndarray:
-    """float32 `[rows, classes]`."""
+    """Returns the probabilities, float32 `[rows, classes]`."""
     column = batch.column(PROBABILITIES)
     return np.asarray(column.flatten()).reshape(len(column), -1)
 
@@ -79,7 +79,7 @@ Strings: TypeAlias = Callable[[pa.StringArray], pa.StringArray]  # how a format 
 
 
 def _cells(column: pa.Array, strings: Strings, *, not_finite: str) -> pa.StringArray:
-    """The text of a column, `[rows]`; of a dictionary each word is written once."""
+    """Writes the text of a column, `[rows]`; each word of a dictionary once."""
     if pa.types.is_dictionary(column.type):
         return strings(column.dictionary).take(column.indices)
     if pa.types.is_string(column.type):
@@ -102,7 +102,7 @@ _TO_QUOTE = f"[{_SPECIAL}]"
 
 
 def header(schema: pa.Schema, classes: Sequence[str]) -> bytes:
-    """The names of the columns, as the first line of a file."""
+    """Writes the names of the columns, as the first line of a file."""
     names: list[str] = []
     for name in schema.names:
         names += [f"{PROBABILITY}{label}" for label in classes] if name == PROBABILITIES else [name]
@@ -110,7 +110,7 @@ def header(schema: pa.Schema, classes: Sequence[str]) -> bytes:
 
 
 def encode_csv(batch: pa.RecordBatch) -> pa.Buffer:
-    """The rows as lines. NaN and infinity are empty."""
+    """Writes the rows as lines. NaN and infinity are empty."""
     cells: list[pa.StringArray] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name == PROBABILITIES:
@@ -128,7 +128,7 @@ def _csv_strings(values: pa.StringArray) -> pa.StringArray:
 
 
 def _quoted(value: str) -> str:
-    """A cell, in quotes if it needs them; Python's writer leaves out those of a carriage return alone."""
+    """Quotes a cell if it needs that; Python's writer leaves out a carriage return alone."""
     return f'"{value.replace(_QUOTE, 2 * _QUOTE)}"' if any(sign in value for sign in _SPECIAL) else value
 
 
@@ -166,7 +166,7 @@ def _joined_rows(values: np.ndarray, labels: Sequence[str]) -> pa.StringArray:
 
 
 def _lines(pieces: Sequence[Piece]) -> pa.Buffer:
-    """The text of all rows, of each its pieces one after the other.
+    """Joins the text of all rows, for each row its pieces one after the other.
 
     Args:
       pieces: at least one is a column; texts that follow one another are joined first.
@@ -182,7 +182,7 @@ def _lines(pieces: Sequence[Piece]) -> pa.Buffer:
 
 
 def _text_of(rows: pa.StringArray) -> pa.Buffer:
-    """The bytes of strings, one after the other."""
+    """Joins the bytes of strings."""
     _, offsets, data = rows.buffers()
     ends = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset)
     return data.slice(int(ends[0]), int(ends[-1] - ends[0]))
@@ -196,7 +196,7 @@ _AT_ONCE = 1 << 19  # probabilities, whose text is in memory at once
 
 
 def encode_json_lines(batch: pa.RecordBatch, classes: Sequence[str]) -> list[pa.Buffer]:
-    """One JSON object a row. NaN and infinity, which JSON does not know, are null.
+    """Writes one JSON object a row. NaN and infinity, which JSON does not know, are null.
 
     What is passed through is an object `input`, by the columns' names.
     """

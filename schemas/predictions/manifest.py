@@ -67,7 +67,7 @@ class PredictionsManifest(Strict):
         return self.input_count if self.input_files else len(self.inputs)
 
     def to_json(self) -> bytes:
-        """The file's bytes."""
+        """Returns the file's bytes."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
 
