@@ -100,18 +100,6 @@ class TestBestMetric:
         with pytest.raises(UsageError, match=r"no metric 'acuracy'.*did you mean accuracy\? it has accuracy, loss"):
             best_metric(metrics, "acuracy")
 
-    @pytest.mark.parametrize(
-        ("higher", "value", "best", "improves"),
-        [
-            (True, 0.6, 0.5, True),
-            (True, 0.5, 0.5, False),
-            (True, NAN, None, False),
-            (False, 0.4, 0.5, True),
-        ],
-    )
-    def test_what_improves(self, higher, value, best, improves):
-        assert BestMetric("m", higher).improves(value, best) is improves
-
 
 @pytest.mark.slow
 class TestBest:

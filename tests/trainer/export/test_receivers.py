@@ -14,16 +14,14 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from schemas.exports.model import EXAMPLES, RAW, WITHOUT_KEY, ServedModel
-from schemas.spec.features import CategoryLabel
 from schemas.spec.table import serving_columns
 from tests.support.csv_reading import csv_schema
 from tests.support.written_records import example
 from trainer.data.input_fn import input_fn
 from trainer.data.input_options import InputOptions
 from trainer.estimator import tf_estimator
-from trainer.export.outputs import class_names, named_predictions, withheld
+from trainer.export.outputs import named_predictions, withheld
 from trainer.export.receivers import serving_input_receiver_fn
-from trainer.export.row_errors import ROW_ERROR
 
 ROOT = Path(__file__).parents[3]
 NAN = float("nan")
@@ -91,17 +89,6 @@ class TestWhatTheModelSees:
         assert transformed["age_missing"].tolist() == [1.0, 0.0]
         np.testing.assert_allclose(transformed["scores"], [[0.0, 0.5, 0.0], [0.1, 0.2, 0.3]], rtol=1e-6)
 
-    def test_a_missing_number_that_the_schema_does_not_allow_is_an_error_beside_the_features(self, features):
-        transformed = features(REQUEST, {**REQUEST, "hours": NAN})
-        assert transformed[ROW_ERROR].tolist() == [b"", b"hours: missing_value"]
-        assert transformed["hours"][1] == 0.0  # what the model is given in its place
-
-    def test_neither_label_nor_weight_is_asked_for(self, people):
-        with tf.Graph().as_default():
-            receiver = serving_input_receiver_fn(people)()
-        assert set(receiver.receiver_tensors) == set(REQUEST)
-        assert not {"income", "w"} & set(receiver.features)
-
 
 class TestSignatures:
     def test_there_are_three_with_the_same_outputs(self, served):
@@ -126,10 +113,6 @@ class TestSignatures:
         expected = served.predict(columns(full))
         assert answer["key"].tolist() == [b""]
         np.testing.assert_array_equal(answer["probabilities"], expected["probabilities"])
-
-    def test_a_label_in_an_example_is_not_looked_at(self, served):
-        answer = served.predict({"examples": [example({**REQUEST, "income": "never seen"})]}, signature=EXAMPLES)
-        np.testing.assert_array_equal(answer["probabilities"], served.predict(columns(REQUEST))["probabilities"])
 
     def test_any_other_input_cannot(self, served):
         request = {name: value for name, value in REQUEST.items() if name != "age"}
@@ -257,16 +240,6 @@ class TestWrappedEstimators:
         )
         return next(iter(batches))
 
-    def test_a_canned_classifier_keeps_keys_and_names_classes(self, people, people_estimator):
-        predictions = self.predict(people_estimator, people)
-        assert {name: value.shape for name, value in predictions.items()} == {
-            "key": (16,), "class": (16,), "class_id": (16,), "probabilities": (16, 2), "logits": (16, 1),
-            "error": (16,),
-        }  # fmt: skip
-        assert all(key.startswith(b"k") for key in predictions["key"])
-        assert set(predictions["class"]) <= {b"<=50K", b">50K"}
-        np.testing.assert_array_equal(predictions["class_id"], predictions["probabilities"].argmax(axis=1))
-
     def test_the_model_never_sees_the_key(self, people, make_estimator, tmp_path):
         feature_names = []
 
@@ -282,11 +255,3 @@ class TestWrappedEstimators:
         assert "key" in self.predict(estimator, people)
         assert len(feature_names) == 2
         assert not any("id" in features for features in feature_names)
-
-
-def test_class_names_come_from_the_schema_or_from_the_vocabulary(people):
-    output = tft.TFTransformOutput(people.run_dir)
-    assert class_names(people.schema, output) == ("<=50K", ">50K")
-    label = CategoryLabel(name="work", kind="category")
-    names = class_names(people.schema.model_copy(update={"label": label}), output)
-    assert names == tuple(value.decode() for value in output.vocabulary_by_name("work"))
