@@ -45,7 +45,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 def time_of(options: BulkOptions, manifest: PredictionsManifest, began: float) -> str:
     """The time and the rate of the predictions themselves, where this process has seen them."""
-    phases = progress.phases()
+    phases = progress.JOB.phases()
     predicting = sum(seconds for phase, seconds in phases if phase == "predicting")
     if not (options.is_local and predicting):
         return f"{command.rate(manifest.read, 'records', manifest.seconds)}, the job's start and end included"

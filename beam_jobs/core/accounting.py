@@ -55,7 +55,7 @@ def give_up_if_certain(limit: RejectLimit, most: int, *, of: str = "") -> None:
     Raises:
       TooManyRejects: it is certain.
     """
-    now = progress.counters
+    now = progress.JOB.counters
     if not limit.allows(now.rejected, most):
         raise TooManyRejects(
             f"rejected {now.rejected:,} of {now.read:,} read so far, which is more than --max_rejects {limit.rows} "

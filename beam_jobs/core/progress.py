@@ -1,7 +1,7 @@
 """Progress of the job in this process: counters that DoFns add to, and the line that shows them.
 
-`Pipeline.run` blocks, and the local runner runs DoFns in this very process, so a module-level registry, which DoFns
-reach by import, is the plainest way to see them work. On another runner, what is shown comes from the runner's metrics
+`Pipeline.run` blocks, and the local runner runs DoFns in this very process. Beam pickles DoFns, so nobody can hand them
+a value that the display reads: they find it by import, as `JOB`. On another runner, the line shows the runner's metrics
 (`beam_jobs.core.workers`).
 """
 
@@ -21,7 +21,7 @@ from schemas.display import Display
 
 @dataclasses.dataclass
 class Counters:
-    """What the DoFns of this process have done since `reset`."""
+    """What the steps of a job have done."""
 
     phase: str = "starting"
     passes: tuple[str, ...] = ()  # the phases that go through all records, in order
@@ -34,84 +34,84 @@ class Counters:
     shards: int = 0
 
 
-counters = Counters()
-_of_workers: list[Counters] = []  # what a runner's metrics say, which is shown instead of the counters of this process
-_launched = threading.Event()
-_attempts: dict[Hashable, Counters] = {}  # what the last attempt at each piece of the input added, in this phase
-_lock = threading.Lock()
-_begun: list[tuple[str, float]] = []  # the phases of this process's job, and when each began
+class JobProgress:
+    """The progress of the job that this process launched or works for.
+
+    Attributes:
+      counters: what the DoFns of this process have done.
+      launched_here: whether this process has launched a job; False in a worker's process.
+    """
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self.launched_here = False
+        self._workers: Counters | None = None  # by the runner's metrics, shown instead of the counters of this process
+        self._attempts: dict[Hashable, Counters] = {}  # what the last attempt at each piece of the input has added
+        self._begun: list[tuple[str, float]] = []  # the phases, and when each began
+        self._lock = threading.Lock()
+
+    def launch(self, *, total: int) -> None:
+        """Begins a job, whose launcher is this process."""
+        self.launched_here = True
+        self._workers = None
+        self.counters = Counters(total=total, passes=self.counters.passes)
+        self._begun = [(self.counters.phase, time.monotonic())]
+        self._attempts = {}
+
+    def expect(self, *passes: str) -> None:
+        """Says which phases of the pipeline that is being built go through all records, in their order."""
+        self.counters.passes = passes
+
+    def shown(self) -> Counters:
+        """Returns what to show now: what the runner's metrics say, or the counters of this process."""
+        return dataclasses.replace(self._workers or self.counters, passes=self.counters.passes)
+
+    def show(self, workers: Counters | None) -> None:
+        """Shows what workers in other processes have done; None: shows the counters of this process again."""
+        interrupts.check()
+        self._workers = workers
+
+    def enter(self, phase: str) -> None:
+        """Begins a phase if it is not the present one."""
+        interrupts.check()
+        with self._lock:
+            if self.counters.phase != phase:
+                self.counters.phase = phase
+                self._begun.append((phase, time.monotonic()))
+                self.counters.read = self.counters.done = self.counters.consumed = self.counters.rejected = 0
+                self._attempts = {}
+
+    def phases(self) -> list[tuple[str, float]]:
+        """Returns the phases so far, and the seconds that each took; the last one up to now."""
+        ends = [at for _, at in self._begun[1:]] + [time.monotonic()]
+        return [(phase, end - at) for (phase, at), end in zip(self._begun, ends, strict=False)]
+
+    def begin(self, piece: Hashable) -> None:
+        """Begins a piece of the input. Takes back what an earlier attempt added to it: runners run a bundle again."""
+        with self._lock:
+            earlier = self._attempts.pop(piece, Counters())
+            self.counters.read -= earlier.read
+            self.counters.done -= earlier.done
+            self.counters.consumed -= earlier.consumed
+            self.counters.rejected -= earlier.rejected
+
+    def add(self, piece: Hashable = None, **amounts: int) -> None:
+        """Adds to the counters by name, and to those of a piece of the input, if one is named."""
+        interrupts.check()
+        with self._lock:
+            own = () if piece is None else (self._attempts.setdefault(piece, Counters()),)
+            for tally in (self.counters, *own):
+                for name, amount in amounts.items():
+                    setattr(tally, name, getattr(tally, name) + amount)
 
 
-def reset(*, total: int) -> None:
-    """Begins a job, whose launcher is this process."""
-    _launched.set()
-    _of_workers.clear()
-    vars(counters).update(vars(Counters(total=total, passes=counters.passes)))
-    _begun[:] = [(counters.phase, time.monotonic())]
-    _attempts.clear()
-
-
-def expect(*passes: str) -> None:
-    """Says which phases of the pipeline that is being built go through all records, in their order."""
-    counters.passes = passes
-
-
-def shown() -> Counters:
-    """What to show now: what the runner's metrics say, or the counters of this process."""
-    return dataclasses.replace((*_of_workers, counters)[0], passes=counters.passes)
-
-
-def launched_here() -> bool:
-    """Whether this process has launched a job; False in a worker's process."""
-    return _launched.is_set()
-
-
-def show(of_workers: Counters | None) -> None:
-    """Shows what workers in other processes have done; None: shows the counters of this process again."""
-    interrupts.check()
-    _of_workers[:] = () if of_workers is None else (of_workers,)
+JOB = JobProgress()
 
 
 def say(line: str) -> None:
     """Prints a line of its own on standard error, beside the display."""
     sys.stderr.write(f"\r\x1b[K{line}\n" if sys.stderr.isatty() else f"{line}\n")
     sys.stderr.flush()
-
-
-def enter(phase: str) -> None:
-    """Begins a phase if it is not the present one."""
-    interrupts.check()
-    with _lock:
-        if counters.phase != phase:
-            counters.phase = phase
-            _begun.append((phase, time.monotonic()))
-            counters.read = counters.done = counters.consumed = counters.rejected = 0
-            _attempts.clear()
-
-
-def phases() -> list[tuple[str, float]]:
-    """The phases of the job in this process, and the seconds that each took; the last one up to now."""
-    ends = [at for _, at in _begun[1:]] + [time.monotonic()]
-    return [(phase, end - at) for (phase, at), end in zip(_begun, ends, strict=False)]
-
-
-def begin(piece: Hashable) -> None:
-    """Begins a piece of the input. What an earlier attempt at it added is taken back: runners run a bundle again."""
-    with _lock:
-        earlier = _attempts.pop(piece, Counters())
-        counters.read -= earlier.read
-        counters.done -= earlier.done
-        counters.consumed -= earlier.consumed
-        counters.rejected -= earlier.rejected
-
-
-def add(piece: Hashable = None, **amounts: int) -> None:
-    """Adds to the counters by name; of the input, what is of one piece."""
-    interrupts.check()
-    with _lock:
-        for tally in (counters,) if piece is None else (counters, _attempts.setdefault(piece, Counters())):
-            for name, amount in amounts.items():
-                setattr(tally, name, getattr(tally, name) + amount)
 
 
 # How long the passes take beside each other, as measured on rows and images; a job has some of them.
@@ -201,7 +201,7 @@ class CountersDisplay(Display):
 
     def _run(self) -> None:
         while not self._stop.wait(self.every):
-            self.update(self._clock.line(shown(), time.monotonic()))
+            self.update(self._clock.line(JOB.shown(), time.monotonic()))
 
 
 class JobNotes(list[str]):

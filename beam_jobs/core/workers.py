@@ -57,7 +57,7 @@ def as_progress(counters: Mapping[str, int], *, total: int) -> progress.Counters
 
 def tell_begun(staging: str) -> None:
     """Leaves a sign of life of this process in the run's staging folder, unless it is the launcher."""
-    if not progress.launched_here():
+    if not progress.JOB.launched_here:
         _tell_once(staging)
 
 

@@ -152,7 +152,7 @@ def follow(
                 if state in ENDED:
                     return state
                 counters = job.counters()
-                progress.show(workers.as_progress(counters, total=total))
+                progress.JOB.show(workers.as_progress(counters, total=total))
             except Unreachable as error:
                 if time.monotonic() - answered > answer_seconds:
                     raise MillraceError(
@@ -168,7 +168,7 @@ def follow(
                 )
             time.sleep(job.poll_seconds)
     finally:
-        progress.show(None)
+        progress.JOB.show(None)
 
 
 def failure(job: RemoteJob, state: str, *, verbose: bool = False) -> MillraceError:

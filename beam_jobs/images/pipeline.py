@@ -122,7 +122,7 @@ def image_steps(
     `rejects` are those of the listing itself. `corrected` are the rejects that the
     listing has again, which keep their places.
     """
-    progress.expect("ingesting", "writing")
+    progress.JOB.expect("ingesting", "writing")
     ingest = IngestImages(schema, classes=classes, plan=plan, records=images.images, corrected=corrected)
     bundles = spread(pipeline, images.parts, images.read)
     rows = bundles | "Ingest" >> beam.ParDo(ingest).with_output_types(pa.RecordBatch).with_outputs(
@@ -217,16 +217,16 @@ class IngestImages(beam.DoFn):
 
     def process(self, bundle: ImageBundle) -> Iterator[Any]:
         workers.tell_begun(self.staging)
-        progress.enter("ingesting")
-        progress.begin(bundle.first)
+        progress.JOB.enter("ingesting")
+        progress.JOB.begin(bundle.first)
 
         def tell(rejected: bool) -> None:
-            progress.add(bundle.first, read=1, done=1, consumed=1, rejected=int(rejected))
+            progress.JOB.add(bundle.first, read=1, done=1, consumed=1, rejected=int(rejected))
 
         for batch in prefetch(self.reader.read(bundle, count=tell)):
             self.meter.add(read=batch.read, done=batch.read, rejected=len(batch.rejects))
             yield from self.outputs(batch)
-            most = max(self.total, progress.counters.read)
+            most = max(self.total, progress.JOB.counters.read)
             give_up_if_certain(self.limit, most, of=f" for all {self.total:,} records")
 
     def outputs(self, batch: ImageBatch) -> Iterator[Any]:

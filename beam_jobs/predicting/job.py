@@ -179,7 +179,7 @@ class BulkPrediction(CommitPredictions, abc.ABC):
             batch_size=self.batch_size,
             pass_through=self.options.pass_through,
         )
-        progress.expect("predicting")
+        progress.JOB.expect("predicting")
 
         def build(pipeline: beam.Pipeline) -> beam.PCollection:
             predicted = self.predict(pipeline, inputs, settings)

@@ -176,7 +176,7 @@ class PredictRows(Predict, ReadRanges):
                 predicted += np.bincount(places, minlength=len(group))
             if refused:
                 late += refused
-                progress.add(piece, rejected=len(refused))
+                progress.JOB.add(piece, rejected=len(refused))
                 self.meter.add(rejected=len(refused))
         rejects = with_raw_bytes([reject for _, reject in late], files, self.schema)
         for place, reject in zip((place for place, _ in late), rejects, strict=True):
@@ -274,8 +274,8 @@ class PredictImages(Predict):
         first, items = bundle
         workers.tell_begun(self.settings.staging)
         model = self.settings.loaded().model
-        progress.enter(self.phase)
-        progress.begin(first)
+        progress.JOB.enter(self.phase)
+        progress.JOB.begin(first)
         rejects: list[Reject] = []
         predicted = 0
         try:
@@ -286,7 +286,7 @@ class PredictImages(Predict):
                         place = output_batch.column(SOURCE)[0].as_py(), output_batch.column(OFFSET)[0].as_py()
                         self._writer.write(encoded, output_batch.schema, rows=output_batch.num_rows, first=place)
                         predicted += output_batch.num_rows
-                    progress.add(first, read=read, done=read, rejected=len(refused))
+                    progress.JOB.add(first, read=read, done=read, rejected=len(refused))
                     self.meter.add(read=read, done=read, rejected=len(refused))
                     give_up_if_certain(self.settings.limit, self.settings.total)
         finally:

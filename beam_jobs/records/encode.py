@@ -161,8 +161,8 @@ class EncodeExamples(beam.DoFn):
     def reject(self, rejects: Sequence[Reject], keys: np.ndarray) -> Iterator[beam.pvalue.TaggedOutput]:
         """Stores and counts a batch's rejects; `keys` are those of their inputs."""
         piece = PHASE, rejects[0].source, rejects[0].offset
-        progress.begin(piece)
-        progress.add(piece, rejected=len(rejects))  # reading stops if there are too many
+        progress.JOB.begin(piece)
+        progress.JOB.add(piece, rejected=len(rejects))  # reading stops if there are too many
         yield from kept_rejects(self.staging, rejects, phase=PHASE)
         reasons = collections.Counter(zip(keys.tolist(), (r.reason for r in rejects), strict=True))
         for (input_key, reason), rows in reasons.items():

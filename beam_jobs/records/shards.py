@@ -100,9 +100,9 @@ class MergeFragments(beam.DoFn):
     def process(self, _: None, fragments: list[Fragment]) -> Iterator[WrittenShard]:
         if not fragments:
             return
-        progress.enter("writing")
+        progress.JOB.enter("writing")
         merges = list(self.merges(FragmentTable.of(fragments)))
-        progress.add(shards=len(merges))
+        progress.JOB.add(shards=len(merges))
         threads = usable_cores() if storage.is_local(self.options.staging) else max(UPLOADS, usable_cores())
         with ThreadPoolExecutor(threads) as pool:
             yield from list(pool.map(self.merge, merges))
@@ -127,7 +127,7 @@ class MergeFragments(beam.DoFn):
             index=index,
             compression=self.options.compression,
         )
-        progress.add(written=1)
+        progress.JOB.add(written=1)
         return shard
 
 

@@ -51,7 +51,7 @@ def row_steps(
     if plan.transform_from is None:
         # The schema's own function knows whether it has analyzers; a user's function may have some.
         measures = getattr(plan.preprocessing_fn, "measures", True)
-        progress.expect(*(("analyzing",) if measures else ()), "transforming", "writing")
+        progress.JOB.expect(*(("analyzing",) if measures else ()), "transforming", "writing")
         to_analyze, _ = (ranges if measures else GivenRanges(())).create(pipeline, "Analyze", count=False)
         train = to_analyze | "ReadTrain" >> beam.ParDo(
             ReadForAnalysis(schema, plan.staging, plan.limit, plan.total, cache_dir=plan.cache_dir, digests=measures)
@@ -63,7 +63,7 @@ def row_steps(
             config = adapter_config(schema, graph_columns(schema))
             transform_fn = (train.batches, config) | tft_beam.AnalyzeDataset(function)
     else:
-        progress.expect("transforming", "writing")
+        progress.JOB.expect("transforming", "writing")
         transform_fn = read_transform(pipeline, plan.transform_from)
     written = write_transform(transform_fn, plan)
 

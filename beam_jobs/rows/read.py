@@ -184,24 +184,24 @@ class ReadRanges(beam.DoFn):
         sizes = [range_bytes(part) for part in group]
         size, consumed = sum(sizes), 0
         workers.tell_begun(self.staging)
-        progress.enter(self.phase)
-        progress.begin(piece)
+        progress.JOB.enter(self.phase)
+        progress.JOB.begin(piece)
         path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
         try:
             with contextlib.nullcontext() if path is None else claimed(path), TURN:
                 for part, decoded in prefetch(self.read(group, path)):
                     rejects += decoded.rejects
                     so_far = sum(sizes[:part]) + min(decoded.consumed, sizes[part])
-                    progress.add(
+                    progress.JOB.add(
                         piece, read=decoded.read, rejected=len(decoded.rejects), consumed=max(0, so_far - consumed)
                     )
                     consumed = max(consumed, so_far)
                     self.meter.add(read=decoded.read, rejected=len(decoded.rejects))
                     if not unknown:
-                        to_come = max(0, self.total - progress.counters.done) // shortest
-                        give_up_if_certain(self.limit, progress.counters.read + to_come)
+                        to_come = max(0, self.total - progress.JOB.counters.done) // shortest
+                        give_up_if_certain(self.limit, progress.JOB.counters.read + to_come)
                     yield part, decoded
-            progress.add(piece, done=size, consumed=size - consumed)
+            progress.JOB.add(piece, done=size, consumed=size - consumed)
             self.meter.add(done=size)
         finally:
             self.reject_outputs += kept_rejects(self.staging, rejects, phase=self.phase)

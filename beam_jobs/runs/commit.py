@@ -245,7 +245,7 @@ class CommitDataset:
         manifest = manifest.model_copy(update={"warnings": warnings})
         if onto is not None:
             manifest = merged_manifest(onto.manifest, manifest, tried=len(self.tried))
-        phases = progress.phases() if options.is_local else ()
+        phases = progress.JOB.phases() if options.is_local else ()
         place_report(run.output, manifest, statistics=described, comparisons=placed_drift, phases=phases)
         shards = {file.path for file in manifest.shard_files}
         manifest = manifest.model_copy(update={"files": tuple(list_files(run.output, run.id, except_for=shards))})

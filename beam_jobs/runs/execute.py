@@ -43,7 +43,7 @@ def execute(job: PipelineJob[M], run: NewRun) -> M:
         `failed/`. If the runner does not answer, the job may go on.
     """
     launch = Launch(job, run)
-    progress.reset(total=job.source.total)
+    progress.JOB.launch(total=job.source.total)
     with CountersDisplay(quiet=job.options.quiet):
         try:
             with interrupts.interruptible(), launch.begun():

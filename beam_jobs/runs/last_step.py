@@ -45,7 +45,7 @@ class LastStep(Generic[M]):
         """
         from beam_jobs.records.result import RESULT, read_result
 
-        progress.enter("committing")
+        progress.JOB.enter("committing")
         run = self.run
         if not run.is_committed() and reason_of_failure(run.output, run.id) is None:  # else only the rest is left
             try:

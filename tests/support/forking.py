@@ -306,7 +306,7 @@ class Steps:
         if self.phase is not None:
             from beam_jobs.core import progress
 
-            if self.phase != progress.counters.phase:
+            if self.phase != progress.JOB.counters.phase:
                 return
         with self._lock:
             self._step(arguments)

@@ -116,7 +116,7 @@ def test_an_interrupt_that_tf_transforms_tracing_drops_still_ends_the_job(people
     assert list(people.output.iterdir()) == []
 
 
-@pytest.mark.parametrize("step", [lambda: progress.enter("reading"), lambda: progress.add(read=0)])
+@pytest.mark.parametrize("step", [lambda: progress.JOB.enter("reading"), lambda: progress.JOB.add(read=0)])
 def test_the_next_step_of_a_job_raises_a_dropped_interrupt(step):
     @interruptible()
     def job() -> None:
