@@ -1,4 +1,4 @@
-"""`python -m beam_jobs.compare A [B ...]`: how two datasets, or a dataset and raw files, differ."""
+"""Compares two datasets, or a dataset and raw files: `python -m beam_jobs.compare A [B ...]`."""
 
 from __future__ import annotations
 

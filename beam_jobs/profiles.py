@@ -1,4 +1,4 @@
-"""Profiles of bundles in a pipeline: merged on every worker, and then those of the workers."""
+"""Merges the profiles of bundles in a pipeline, and makes a job's statistics and its findings of leakage of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a run: some of its images, rows and records, and what the run says of itself."""
+"""Collects what the report of a run shows beside its statistics: some images, rows and records; and writes it."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ def place_report(
     Args:
       output: the dataset's folder; in that of the run are its shards, leakage and rejects.
       manifest: complete, but for the run's files.
-      statistics: those of the run, if it has some.
-      comparisons: those of the run.
+      statistics: the statistics of the run, if it has some.
+      comparisons: the comparisons of the run.
       phases: the job's phases and their seconds, if they are known.
     """
     run_dir = layout.join(output, manifest.run)

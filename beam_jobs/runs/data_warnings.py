@@ -1,4 +1,4 @@
-"""What a job warns of in its data: each check of CHECKS looks at what a run has written, and yields its warnings."""
+"""Warns of suspicious data that a run has written: each check of CHECKS yields its warnings."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _constant(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _same(item: Item | None, places: Places) -> str:
-    """What is said of columns that are the same in every row."""
+    """The warning about columns that are the same in every row."""
     value = f" ({next(iter(places.values()))})" if len(places) == 1 else ""
     effect, advice = "a model learns nothing from it", "This is harmless if it is expected"
     if isinstance(item, Weight):

@@ -1,4 +1,4 @@
-"""How what a job has written differs: its splits from each other, and the dataset from the one that it replaces."""
+"""Compares what a job has written: its splits with each other, and the dataset with the one that it replaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Compared:
     """What a job compared.
 
     Attributes:
-      comparisons: of its splits, and with the dataset that it replaces or was told to compare with.
+      comparisons: of its splits, and with the dataset that it replaces or that --compare_to names.
       missed: why the dataset that it replaces was not compared with; None if it was, or if there is none.
     """
 

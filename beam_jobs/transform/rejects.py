@@ -1,7 +1,7 @@
-"""Rejects of the transform: rows of a class that the train split lacks, or with a value that is not finite.
+"""Finds rejects of the transform: rows of a class that the train split lacks, or with a value that is not finite.
 
-The transform does not see a row's raw bytes. Its rejects are written without them as they are found, so that a failed
-job keeps them too. Their bytes are read from the input at the end.
+The transform does not see a row's raw bytes. Its rejects are written without them at once, so that a failed job keeps
+them too. Their bytes are read from the input at the end.
 """
 
 from __future__ import annotations

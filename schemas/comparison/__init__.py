@@ -1,6 +1,6 @@
-"""How two sets of records differ, feature by feature: `compare` takes samples, and returns a `Comparison`.
+"""Compares two sets of records, feature by feature, by their statistics: `compare` takes two samples.
 
-Samples are the statistics of jobs, or of files as they are (`schemas.profile.statistics`).
+A sample is a split of a dataset, or raw files, as `schemas.profile.statistics` describes them.
 """
 
 __all__ = [

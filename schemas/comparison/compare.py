@@ -1,4 +1,4 @@
-"""Compares two samples, feature by feature, their values as the schema means them."""
+"""Compares two samples of records, feature by feature, by what their values mean in the schema."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def as_meant(sample: Sample, schema: AnySchema) -> Sample:
 
 
 def _joined(strings: Summary, item: Bool) -> Summary:
-    """The same values, each in the one spelling of what it means."""
+    """The values of a bool, spelled as true or false."""
     counts: collections.Counter[bytes] = collections.Counter()
     spellings = strings.counts()
     for (value, count), read in zip(spellings.items(), item.read_values(pa.array(spellings, pa.binary())), strict=True):

@@ -1,6 +1,6 @@
-"""How far two columns are apart: the shares of their values by cell, the distances of these, and what chance explains.
+"""Measures how far two columns are apart, and how far chance alone would put them.
 
-A cell is a value of strings, or a range of numbers between edges that both sides share.
+Values are counted in cells. A cell is a value of strings, or a range of numbers between edges that both sides share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a comparison finds: of each feature, and in all."""
+"""The result of a comparison: what differs in each feature, the verdict, and the lines that a command prints."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A schema from raw data: `millrace init` writes one, with the evidence in comments.
+"""Writes a schema from raw data, with the evidence in comments: `millrace init`.
 
-Files are read once (`form`, `survey`), what their columns hold is judged by rules (`columns`, `kinds`, `label`,
-`declarations`), and the schema is written and tried (`tables`). `command` is the entry point.
+`form` finds out how files are written, and `survey` reads them once. `columns`, `kinds`, `label`, `leaks` and
+`declarations` judge what their columns hold. `tables` tries the schema on the files. `command` is the entry point.
 """
 
 __all__ = ["command"]

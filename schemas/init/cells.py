@@ -39,7 +39,7 @@ MASK = (1 << 64) - 1
 
 
 class Evidence:
-    """What the values of a column look like: all of them, or those of sampled rows where there are too many.
+    """What the values of a column look like: all values, or the values of sampled rows where there are too many.
 
     Args:
         values: the distinct values, trimmed and without tokens of missing values, binary `[n]`.
@@ -104,7 +104,7 @@ class SurveyedColumn:
         values: all trimmed values that are no token.
         numbers: the moments of those that are numbers.
         respelled: how many cells a category has in another spelling than others of the same value, such as 1.0 for 1.
-        respelling: the first of them, as it is written and as it is read.
+        respelling: the first such cell as it is written, and the value that is read.
         not_utf8: how many cells are no UTF-8.
         beyond_ascii: how many are UTF-8 and hold a character beyond ASCII.
         binary: whether there is nothing but 0 and 1.

@@ -1,4 +1,4 @@
-"""The facts that `init` judges a column by: what its cells show, its name, and which tokens mean missing in it."""
+"""Gathers the facts that `init` judges a column by: its cells, its name, and the tokens that mean missing in it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The declarations of a table's columns: each by its kind, those that belong together as one, without leaks.
+"""Declares the columns of a table: each by its kind, columns that belong together as one, and leaks as ignored.
 
-Columns belong together that are a one-hot group, a vector of numbered columns, or neighbours that are treated alike.
+A one-hot group, a vector of numbered columns, and neighbours that are treated alike belong together.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _with_one_key(declared: Sequence[Declaration], columns: Sequence[ColumnFacts
 
 
 def _joined(declared: Sequence[Declaration]) -> Iterator[Declaration]:
-    """The same, with neighbours together that are treated alike."""
+    """Declares neighbours together that are treated alike."""
     for alike, run in itertools.groupby(declared, key=_treatment):
         members = list(run)
         if alike is not None and len(members) >= _VECTOR:

@@ -1,4 +1,4 @@
-"""A schema from image files in folders: their classes, sizes and formats, and the size that a model should see."""
+"""Writes a schema for image files in folders: their classes, and the size that a model should see."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def infer_images(
         paths: the images.
         sample: look at 2,000 of them only.
         name: the dataset's name; None: that of the folder of the classes.
-        progress: called with the number of images looked at, and their share.
+        progress: called with the number of images that were read, and their share.
 
     Raises:
         UsageError: there is one class, or no image that can be read.

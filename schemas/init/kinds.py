@@ -1,4 +1,4 @@
-"""What a column that is not the label should be declared as, and why: rules, of which the first that fits decides."""
+"""Declares a column that is not the label, by rules of which the first that fits decides, and says why."""
 
 from __future__ import annotations
 

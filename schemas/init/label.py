@@ -1,4 +1,4 @@
-"""Which column is the label, and how it is declared."""
+"""Chooses the column that is the label, and declares it."""
 
 from __future__ import annotations
 

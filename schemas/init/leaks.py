@@ -1,4 +1,4 @@
-"""Which columns of a table give the label away, judged on a random sample of its rows."""
+"""Finds columns of a table that give the label away, on a random sample of its rows."""
 
 from __future__ import annotations
 

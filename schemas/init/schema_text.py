@@ -1,4 +1,4 @@
-"""The text of a table's schema: how it begins, and a line for each feature with what the data shows behind it."""
+"""Writes the text of a table's schema: how it begins, and a line for each feature with what the data shows."""
 
 from __future__ import annotations
 

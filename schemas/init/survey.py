@@ -1,4 +1,4 @@
-"""Reads files once, all columns of them: what each column holds."""
+"""Reads all columns of CSV files once, and counts what each column holds."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def survey(paths: Sequence[str], *, sample: bool, progress: Progress = lambda ro
 
 
 def _common_form(paths: Sequence[str], *, sample: bool) -> tuple[Form, list[str]]:
-    """How files are written, and those of them that have records; with `sample`, the first such file."""
+    """How files are written, and the files that have records; with `sample`, the first such file."""
     form, filled, empty = None, [], []
     for path in paths:
         try:

@@ -1,4 +1,4 @@
-"""How a schema is written: YAML values, comments, and numbers and values in the words of a comment."""
+"""Writes YAML values, comments, and the numbers and values in a comment."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What columns hold: profiles that take records batch by batch, and merge.
+"""Collects what columns hold, batch by batch, in values of bounded size that merge.
 
-`summary` is one column of some records. `statistics` has one for each column and split, `leakage` what splits share and
-what predicts the label; each has `add` and `merge`, and becomes JSON values by `statistics` and
-`leakage_findings`. `profiles` collects both, of rows.
-`raw_columns` profiles columns before there is a schema. Arrow and NumPy: Beam calls it from `beam_jobs.profiles`.
+`summary` describes one column of some records. `statistics` has a summary of each column in each split. `leakage`
+collects hashes and a sample, from which `leakage_findings` tells what splits share and what predicts the label.
+`profiles` collects both from the same rows. All need Arrow and NumPy alone; `beam_jobs.profiles` merges them in Beam.
 """
 
 __all__ = [

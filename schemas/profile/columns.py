@@ -1,4 +1,4 @@
-"""The raw columns of records that are profiled: what each is called and how it is read, and their values in a batch."""
+"""Names the raw columns of records that are profiled, and encodes their values, a batch at a time."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class EncodedBatch:
 
     Attributes:
       rows: how many records there are.
-      values: of each column, those of all records together.
+      values: the values of each column, of all records together.
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:

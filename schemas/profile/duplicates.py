@@ -1,7 +1,7 @@
-"""A 64-bit hash of each record with its location, by which records that occur twice are found. Mergeable, never stored.
+"""Hashes records to 64 bits, with their places, to find those that occur twice. The hashes merge, and are never stored.
 
-Where they are too many, those stay whose hash begins with zero bits. So equal records stay or go together, and what
-stays depends neither on the order of the records nor on how they were distributed over workers.
+Of too many records, those stay whose hash begins with zero bits. So equal records stay or go together, whatever the
+order of the records, and however they were distributed over workers.
 """
 
 from __future__ import annotations

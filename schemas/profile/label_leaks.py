@@ -1,4 +1,4 @@
-"""What each column alone tells about the label, on a sample of rows: for jobs that look for leakage, and for `init`."""
+"""Judges what each column alone tells about the label, on a sample of rows: for the guard of jobs, and for `init`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LabelSignal:
       rows: how many rows it was judged on: all, or those that have a value.
       of: the place of the class that it tells best; -1 for a number.
       overall: the mean of the AUC of all classes, weighted by their rows (Provost and Domingos, 2001).
-      classes: those of a share of at least LEAST_SHARE: the place, the AUC and the share of each, the best first.
+      classes: place, AUC and share of each class with a share of at least LEAST_SHARE, the best first.
       errors_avoided: the share of a constant guess's errors that the best guess for each value avoids.
       avoided_by_presence: the same for a guess by whether there is a value; 0 if there always is.
     """
@@ -74,7 +74,7 @@ def label_signals(rows: SampledRows, numbers: Sequence[str], strings: Sequence[s
     Args:
       rows: the sample.
       numbers: the names of the columns of numbers.
-      strings: those of the columns of strings.
+      strings: the names of the columns of strings.
     """
     of_classes = rows.labels.dtype == np.int64
     for place, name in enumerate((*numbers, *strings)):

@@ -1,4 +1,4 @@
-"""What records leave behind to find leakage by: hashes of rows, keys and images, and a sample of the train split."""
+"""Collects what leakage is found by: hashes of rows, keys and images, and a sample of the train split."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def hash_rows(numbers: np.ndarray, codes: Sequence[np.ndarray]) -> np.ndarray:
     return mix(total)
 
 
-MOST_NUMBERS = 16_384  # of a row that a sample holds; those of a wider row are not judged
+MOST_NUMBERS = 16_384  # of a row that a sample holds; further ones are not judged
 SAMPLE = "sample"
 _VALUES = 1 << 19  # of all rows of a sample together
 _LEAST_SAMPLED, _MOST_SAMPLED = 256, 8192  # rows
@@ -91,7 +91,7 @@ class WatchedRows:
     def new_sample(self) -> RecordHashes:
         """Makes an empty sample for rows of the train split: those with the smallest hashes, in random order.
 
-        It holds up to twice as many rows as are looked at, since it loses about half of them at once.
+        It holds up to twice as many rows as are judged, since it loses about half of them at once.
         """
         numbers, strings = pa.binary(4 * len(self.numbers)), pa.binary(8 * len(self.strings))
         label = pa.float64() if self.label.reads == "numbers" else pa.binary()

@@ -1,6 +1,6 @@
-"""Judges what records left behind: the values of `leakage.json`, and the warnings that follow from them.
+"""Judges hashes and samples of records: makes the values of `leakage.json`, and the warnings that follow from them.
 
-A record's place is `{"file": KEY, "offset": BYTES}` here, until `with_paths` gives the file its name.
+A record's place is `{"file": KEY, "offset": BYTES}` here, until `with_paths` puts the file's path in its place.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _looked_at(hashed: RecordHashes) -> dict[str, Any]:
 
 
 def _ordered(table: pa.Table, *by: str) -> pa.Table:
-    """A table in an order that depends on what it holds alone."""
+    """A table in an order that depends on its rows alone."""
     return table.sort_by([(name, "ascending") for name in (HASH, SPLIT, *by)])
 
 
@@ -84,7 +84,7 @@ def shared_values(values: np.ndarray, splits: np.ndarray, of: np.ndarray, exampl
     Args:
       values: uint64 `[n]`.
       splits: int8 `[n]`.
-      of: the number of records of each split that were looked at, with those that have no equal one.
+      of: the number of records of each split, with those whose value occurs once.
       example: describes the record of a value by its place.
     """
     findings = []

@@ -1,4 +1,4 @@
-"""What an image looks like in 128 bits: a copy of other size, quality or brightness has nearly the same ones."""
+"""Describes the look of an image in 128 bits, and finds images that look alike, such as resized or brighter copies."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def find_near_duplicates(
     """Finds images that are not equal and look nearly the same, for every two splits.
 
     Args:
-      digests: uint64 `[n]`: those of equal files are equal.
+      digests: uint64 `[n]`: equal files have equal digests.
       across: uint64 `[n]`: half of each look.
       down: uint64 `[n]`: the other half.
       splits: int8 `[n]`.

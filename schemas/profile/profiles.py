@@ -1,7 +1,7 @@
-"""Statistics and traces of leakage of the same rows, collected together: of a unit of the input, or of several.
+"""Collects statistics and traces of leakage from the same rows.
 
-Rounding and sketches depend on how rows are grouped. So they are collected unit by unit, and those of the units are
-merged in their order: then equal inputs have equal profiles, however many processes collect them.
+Rounding and sketches depend on how rows are grouped. So each unit of the input has a profile of its own, and profiles
+are merged in the order of the units: then equal inputs have equal profiles, however many processes collect them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Profiles:
 
     Args:
       columns: what is described; None: no statistics are collected.
-      watched: what is looked at for leakage; None: nothing.
+      watched: the columns that are searched for leakage; None: none is.
 
     Attributes:
       rows: how many there are.
       statistics: None if they are not collected.
-      leakage: None if nothing is looked at.
+      leakage: None if leakage is not looked for.
     """
 
     def __init__(self, columns: Sequence[ProfiledColumn] | None, watched: WatchedRows | None) -> None:

@@ -1,6 +1,4 @@
-"""The label by the values of each feature, in the sample of the train split that leakage is looked for in: what a
-report draws, as JSON values.
-"""
+"""Describes the label by the values of each feature, in leakage's sample of the train split, as a report draws it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a summary is made of: moments, quantiles, frequent values and distinct values, each mergeable and bounded.
+"""The parts of a summary: moments, quantiles, frequent values and distinct values, each mergeable and of bounded size.
 
-All of them take arrays of distinct values with their counts, so that NumPy and Arrow do the work per value.
+All of them take arrays of distinct values with their counts, so that NumPy and Arrow do the work for each value.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Moments:
         return self.third / scale if scale > 0 else 0.0
 
 
-KLL_K, _SHRINK = 400, 2 / 3  # numbers of the highest level, and those of a level by those of the next higher one
+KLL_K, _SHRINK = 400, 2 / 3  # numbers of the highest level, and how many times fewer each lower level holds
 HELD = 1200  # numbers of all levels together: 5 kB
 RANK_ERROR = 0.0068  # of a quantile, with 99 % confidence: DataSketches' for this k; half of it was measured here
 RANK_DEVIATION = RANK_ERROR / 2.576  # the standard deviation of which that is the 99 % quantile

@@ -1,4 +1,4 @@
-"""Values of a column that differ in spelling only, which a model would take for different ones.
+"""Finds values of a column that differ in spelling only, which a model would take for different ones.
 
 Spelling is letter case, white space (of any kind, such as the no-break space), the form of Unicode, zeros after the
 decimals of a number, and the word for a truth value where a column holds nothing else.

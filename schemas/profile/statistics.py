@@ -1,4 +1,4 @@
-"""The statistics of records: a summary of each column in each split, collected from batches, merged, and written."""
+"""Collects the statistics of records, a summary of each column in each split; merges and writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One column of some records, in bounded memory: a value that takes more values, and merges; and its distribution."""
+"""Summarizes a column of some records in bounded memory. Summaries take more values, merge, and have a distribution."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ FILES = 20  # inputs with the most rejects
 
 @dataclasses.dataclass
 class RejectGroup:
-    """Rejects of one reason and column: how many of those that were looked at, and some of them."""
+    """Rejects of one reason and column: how many there are among the first LOOKED_AT, and some of them."""
 
     stage: str
     reason: str

@@ -1,4 +1,4 @@
-"""What the report of a dataset shows of each feature: its statistics by split, and the label by its values."""
+"""Prepares what the report of a dataset shows of each feature: its statistics by split, and the label by its values."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def features_of(
       statistics: as `schemas.dataset.statistics.read_statistics` returns them.
       warnings: by feature.
       leaking: the names of those that tell the label.
-      rejected: the rejected records by column, as far as they were looked at.
+      rejected: the rejected records by column, among the first that were read.
       relations: as `leakage.json` has them.
     """
     target = None if relations is None else label_means(relations)

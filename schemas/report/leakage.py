@@ -1,4 +1,4 @@
-"""What the page shows of leakage: each check, examples of what was found, and what each feature tells."""
+"""Prepares what a report shows of leakage: each check, examples, and what each feature tells about the label."""
 
 from __future__ import annotations
 

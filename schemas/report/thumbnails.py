@@ -1,4 +1,4 @@
-"""Small pictures that stand in a page."""
+"""Makes small pictures that stand in a page."""
 
 from __future__ import annotations
 
