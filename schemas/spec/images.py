@@ -116,10 +116,7 @@ class ImageOptions(Strict):
     @property
     def input_size(self) -> tuple[int, int]:
         """Height and width of what a model sees."""
-        if self.crop is not None:
-            return self.crop
-        assert isinstance(self.resize, Exact)  # noqa: S101 - the validator saw to it
-        return self.resize.exact
+        return self.resize.size(1, 1) if self.crop is None else self.crop  # without `crop` the size is exact
 
     @property
     def max_file_bytes(self) -> int:
