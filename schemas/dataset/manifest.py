@@ -18,9 +18,9 @@ from pydantic import AfterValidator, Field, ValidationError
 from schemas import storage
 from schemas.dataset import layout
 from schemas.errors import MillraceError, UsageError
-from schemas.spec.forms import Strict, first_mistake
+from schemas.spec.forms import Strict
 from schemas.storage import folders
-from schemas.storage.json_files import check_version_of
+from schemas.storage.json_files import first_mistake, parse_as
 
 FORMAT_VERSION = 1
 
@@ -213,14 +213,7 @@ def read_manifest(data_dir: str) -> Manifest:
         elif storage.is_local(data_dir) and layout.described_by(layout.join(above, layout.MANIFEST)):
             why = f"since it belongs to the dataset {above}; give that"
         raise UsageError(f"{data_dir}: no {layout.MANIFEST}, {why}. `millrace preprocess` writes datasets.")
-    try:
-        return Manifest.model_validate_json(data)
-    except ValidationError as error:
-        check_version_of(data, path, FORMAT_VERSION, advice="write the dataset again")
-        raise MillraceError(
-            f"{path}: {first_mistake(error)}. Expected a manifest of format version {FORMAT_VERSION}; "
-            "write the dataset again."
-        ) from error
+    return parse_as(Manifest.model_validate_json, data, path, FORMAT_VERSION, "a manifest", "write the dataset again")
 
 
 INLINE = 1000  # the manifest itself lists so many inputs

@@ -7,9 +7,9 @@ import functools
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from schemas import storage
 from schemas.dataset import layout
@@ -17,11 +17,10 @@ from schemas.dataset.layout import SCHEMA_YAML
 from schemas.dataset.opening import checksums, difference
 from schemas.errors import MillraceError, UsageError
 from schemas.options import Options, option
-from schemas.spec.forms import first_mistake
 from schemas.spec.loader import AnySchema, parse_schema
 from schemas.storage import check_addresses
 from schemas.storage.folders import links_to, refuse_links
-from schemas.storage.json_files import check_version_of, read_if_there
+from schemas.storage.json_files import parse_as, read_if_there
 
 EXTRA = "assets.extra"
 NOTES = "millrace.json"
@@ -45,7 +44,7 @@ class ExportNotes:
     global_step: int
     checked_records: int
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SHA-256 by path of all files except the notes
-    format_version: int = NOTES_FORMAT
+    format_version: Literal[1] = 1
 
     def to_json(self) -> bytes:
         """Returns the file's bytes."""
@@ -91,13 +90,9 @@ def read_notes(export_dir: str) -> tuple[AnySchema, ExportNotes]:
     refuse_links(export_dir, links_to(export_dir, [SAVED_MODEL, f"{EXTRA}/{SCHEMA_YAML}", NOTES_PATH]))
     schema = parse_schema(storage.read_bytes(schema_path), schema_path)
     data = storage.read_bytes(notes_path)
-    check_version_of(data, notes_path, NOTES_FORMAT, advice="export the model again")
-    try:
-        notes = _READER.validate_json(data)
-    except ValidationError as error:
-        raise MillraceError(
-            f"{notes_path}: expected format version {NOTES_FORMAT}: {first_mistake(error)}. Export the model again."
-        ) from error
+    notes = parse_as(
+        _READER.validate_json, data, notes_path, NOTES_FORMAT, "the notes of an export", "export the model again"
+    )
     if notes.schema_fingerprint != schema.fingerprint:
         raise MillraceError(f"{notes_path}: does not match {SCHEMA_YAML} next to it. Export the model again.")
     return schema, notes

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from schemas import storage
 from schemas.dataset import layout
 from schemas.dataset.manifest import Count, File, Input, Inside, Shard, Total
-from schemas.errors import MillraceError, UsageError
-from schemas.spec.forms import Strict, first_mistake
-from schemas.storage.json_files import check_version_of
+from schemas.errors import UsageError
+from schemas.spec.forms import Strict
+from schemas.storage.json_files import parse_as
 
 FORMAT_VERSION = 1
 FormatName = Literal["jsonl", "csv", "parquet", "tfrecord"]
@@ -87,8 +87,4 @@ def read_predictions(folder: str) -> PredictionsManifest:
             "`python -m beam_jobs.predict` with this folder as --output."
         )
     data = storage.read_bytes(path)
-    try:
-        return PredictionsManifest.model_validate_json(data)
-    except ValidationError as error:
-        check_version_of(data, path, FORMAT_VERSION, advice="predict again")
-        raise MillraceError(f"{path}: {first_mistake(error)}. Expected the manifest of predictions.") from error
+    return parse_as(PredictionsManifest.model_validate_json, data, path, FORMAT_VERSION, "predictions", "predict again")

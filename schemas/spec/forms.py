@@ -9,7 +9,7 @@ import re
 import struct
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from schemas.spec.words import canonical, word_of
 
@@ -59,12 +59,6 @@ MissingTokens = Annotated[tuple[Token, ...], AfterValidator(_with_words)]
 Name = Annotated[str, Field(min_length=1), BeforeValidator(lambda v: _check_name(v) if isinstance(v, str) else v)]
 ColumnRef = Annotated[int, Field(ge=0)] | str  # a position counted from 0, or a header's name
 Positive = Annotated[int, Field(gt=0)]
-
-
-def first_mistake(error: ValidationError) -> str:
-    """Returns the first thing that is wrong, after its place: `splits.train.rows: Input should be ...`."""
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'the whole file'}: {first['msg']}"
 
 
 class Strict(BaseModel):

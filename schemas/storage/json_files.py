@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
-from pydantic_core import from_json
+from pydantic_core import ValidationError, from_json
 
 from schemas.errors import MillraceError
 from schemas.storage.paths import exists, read_bytes
 
+T = TypeVar("T")
 DEPTH = 200  # of pydantic's parser
 _RESTORE = "Restore the file, or write it again"
 
@@ -115,13 +116,34 @@ def check_version(path: str, written: object, version: int, *, advice: str) -> N
         )
 
 
-def check_version_of(data: bytes, path: str, version: int, *, advice: str) -> None:
-    """Checks by `check_version` a file whose content could not be read as expected.
+def parse_as(parse: Callable[[bytes], T], data: bytes, path: str, version: int, what: str, advice: str) -> T:
+    """Parses the JSON of a file by a function of pydantic, such as `Manifest.model_validate_json`.
 
-    Accepts a file that holds no JSON object, or names no version: then something else is wrong with it.
+    Args:
+      parse: the function.
+      data: the file's bytes.
+      path: the file, for messages.
+      version: the version of the file's format that this release reads.
+      what: what the file holds, for messages.
+      advice: how to have the file in that version.
+
+    Raises:
+      MillraceError: the file has another version, or does not hold `what`.
     """
-    with contextlib.suppress(ValueError):
-        check_version(path, parse_object(data).get("format_version", version), version, advice=advice)
+    try:
+        return parse(data)
+    except ValidationError as error:
+        with contextlib.suppress(ValueError):  # it is not JSON
+            check_version(path, parse_object(data).get("format_version", version), version, advice=advice)
+        raise MillraceError(
+            f"{path}: {first_mistake(error)}. Expected {what} of format version {version}; {advice}."
+        ) from error
+
+
+def first_mistake(error: ValidationError) -> str:
+    """Returns the first thing that is wrong, after its place: `splits.train.rows: Input should be ...`."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'the whole file'}: {first['msg']}"
 
 
 @contextlib.contextmanager

@@ -12,13 +12,11 @@ import platform
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from schemas import storage
 from schemas.dataset import OpenDataset, layout
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import UsageError
 from schemas.spec.forms import Strict
-from schemas.storage.json_files import as_written, check_version_of, parse_json
+from schemas.storage.json_files import as_written, parse_as, parse_json
 from trainer.models import BUILT_IN
 from trainer.spec.task_spec import LabelScale
 
@@ -138,12 +136,7 @@ def read_model_manifest(model_dir: str) -> ModelManifest | None:
     if not storage.exists(path):
         return None
     data = storage.read_bytes(path)
-    try:
-        return ModelManifest.model_validate_json(data)
-    except ValidationError as error:
-        check_version_of(data, path, FORMAT_VERSION, advice="use another --model_dir")
-        reason = error.errors()[0]["msg"]
-        raise MillraceError(f"{path}: not a valid {MODEL_JSON} ({reason}); use another --model_dir") from None
+    return parse_as(ModelManifest.model_validate_json, data, path, FORMAT_VERSION, "a model", "use another --model_dir")
 
 
 def model_dir_of(path: str) -> str | None:

@@ -138,7 +138,11 @@ OTHER = NUMBERS.replace("name: x,", "name: z,")
         (Flaw(schema=OTHER), None, "its columns are [RawColumn(name='z'"),
         (None, "saved_model.pb", "was changed"),
         (None, "assets.extra/tf_serving_warmup_requests", "was changed"),
-        (None, "assets.extra/millrace.json", "millrace.json: expected format version"),
+        (
+            None,
+            "assets.extra/millrace.json",
+            "Expected the notes of an export of format version 1; export the model again",
+        ),
     ],
 )
 def test_a_bad_export_is_refused_and_the_old_one_goes_on(tmp_path, caplog, flaw, spoil, message):

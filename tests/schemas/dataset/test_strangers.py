@@ -143,7 +143,7 @@ def test_a_replay_and_a_prediction_refuse_what_is_nested_too_deeply(stranger, pa
     output = str(stranger.folder / "predictions.jsonl")
     argv = ["--saved_model", str(export), "--input", str(parcels / "raw.csv"), "--output", output]
     assert predict.main(argv) == 1
-    assert "millrace.json: expected format version" in capsys.readouterr().err
+    assert "Expected the notes of an export of format version 1; export the model again" in capsys.readouterr().err
     for name in ("schema.yaml", "millrace.json"):
         secret = stranger.folder / f"secret-{name}"
         secret.write_text(f"{SECRET}: {SECRET}\n")
