@@ -50,7 +50,7 @@ def text(value: bytes) -> str:
 def cells_of_numbers(first: Distribution, second: Distribution) -> CellShares:
     """Returns a cell for each range of numbers, in their order."""
     if first.low == first.high == second.low == second.high:  # as pixels at the border of images
-        return CellShares((readable(first.low),), (np.ones(1), np.ones(1)), 1)
+        return CellShares((readable(first.low),), (np.ones(1), np.ones(1)))
     bounds = edges(first, second)
     p, q = (np.diff(side.up_to(bounds), prepend=0.0, append=1.0).clip(0) for side in (first, second))
     ends, alone = bounds.tolist(), below(bounds[1:]) == bounds[:-1]
