@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from schemas import command
 from schemas.errors import UsageError
@@ -26,9 +26,9 @@ class Entry:
     summary: str
     synonym: str = ""  # what it may be looked for as
 
-    def main(self, argv: Sequence[str], prog: str) -> int:
-        """Runs it. Returns the exit code."""
-        return importlib.import_module(self.module).main(argv, prog=prog)
+    def imported(self) -> Any:
+        """Imports the module, and returns it."""
+        return importlib.import_module(self.module)
 
 
 GROUPS = {
@@ -80,8 +80,19 @@ def version() -> str:
     return installed if installed != "0" else "0+unknown"
 
 
-def app(prog: str = "millrace", *, with_flags: bool = False) -> App:
-    """Returns the command line for Cyclopts; `with_flags`: with those of all sub-commands, which imports them all."""
+def app(prog: str = "millrace") -> App:
+    """Returns the command line for Cyclopts, of the sub-commands only what the help lists."""
+    from schemas.arguments import new_app
+
+    return _with_commands(prog, {name: new_app(name, "") for name in COMMANDS})
+
+
+def whole_app() -> App:
+    """Returns the command line for Cyclopts with the flags of all sub-commands, whose modules it imports."""
+    return _with_commands("millrace", {name: entry.imported().app(name) for name, entry in COMMANDS.items()})
+
+
+def _with_commands(prog: str, commands: Mapping[str, App]) -> App:
     import cyclopts
 
     from schemas.arguments import new_app
@@ -91,17 +102,13 @@ def app(prog: str = "millrace", *, with_flags: bool = False) -> App:
     )
     result.version, result.version_flags = f"millrace {version()}", ("--version",)
     result["--version"].show = False
-    for number, (title, entries) in enumerate(GROUPS.items()):
-        group = cyclopts.Group(title, sort_key=number)
-        for name, entry in entries.items():
-            own = importlib.import_module(entry.module).app(name) if with_flags else new_app(name, "")
-            own.help, own.synonym, own.group, own.sort_key = (
-                entry.summary,
-                entry.synonym,
-                group,
-                list(COMMANDS).index(name),
-            )
-            result.command(own)
+    groups = {title: cyclopts.Group(title, sort_key=place) for place, title in enumerate(GROUPS)}
+    group_of = {name: groups[title] for title, entries in GROUPS.items() for name in entries}
+    for place, (name, command_app) in enumerate(commands.items()):
+        entry = COMMANDS[name]
+        command_app.help, command_app.synonym = entry.summary, entry.synonym
+        command_app.group, command_app.sort_key = group_of[name], place
+        result.command(command_app)
     return result
 
 
@@ -109,7 +116,8 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "millrace") -> int:
     """Runs a sub-command. Returns its exit code, or 2 where there is none of that name."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in COMMANDS:
-        return COMMANDS[arguments[0]].main(arguments[1:], f"{prog} {arguments[0]}")
+        code: int = COMMANDS[arguments[0]].imported().main(arguments[1:], prog=f"{prog} {arguments[0]}")
+        return code
     return command.run(_refuse, arguments, prog=prog)
 
 

@@ -31,9 +31,9 @@ class CompletionOptions(Options):
 
 
 def _run(options: CompletionOptions, prog: str) -> command.Report:
-    from millrace.cli import app as whole_app
+    from millrace.cli import whole_app
 
-    script = whole_app(with_flags=True).generate_completion(shell=options.shell)
+    script = whole_app().generate_completion(shell=options.shell)
     return command.Report(script, {"shell": options.shell, "script": script}, only_printed=True)
 
 
