@@ -299,9 +299,10 @@ class Model:
         else:
             request, at_once = image_request(data, self.schema), IMAGES
         good = np.flatnonzero([not error for error in request.errors])
-        parts = [self._run(request.take(good[start : start + at_once])) for start in range(0, len(good), at_once)]
-        parts = parts or [{ERROR: np.empty(0, object), **self._served.no_rows()}]
-        answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        signature = RAW if set(self._served.signatures[RAW].inputs) == set(request.inputs) else WITHOUT_KEY
+        with failures_as(f"{self.export_dir}: the model failed"):
+            outputs = self._served.predict_rows(request.inputs, good, at_once, signature=signature)
+        answers = {ERROR: np.full(len(good), b"", object), **outputs}
         if self._known is not None and isinstance(self.schema, Schema):
             self._warn(self._known, self.schema, request.take(good), answers[ERROR] == b"")
         return PredictedColumns(_in_place(answers, good, request), self.classes)
@@ -315,14 +316,6 @@ class Model:
         unknown = known_values.count(words, answered)
         for note in notes_of(unknown, int(np.count_nonzero(answered)), schema):
             warnings.warn(note, stacklevel=3)
-
-    def _run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        raw_inputs = self._served.signatures[RAW].inputs
-        signature = RAW if set(raw_inputs) == set(inputs) else WITHOUT_KEY
-        with failures_as(f"{self.export_dir}: the model failed"):
-            outputs = self._served.predict(inputs, signature=signature)
-        rows = len(next(iter(inputs.values())))
-        return {ERROR: np.full(rows, b"", object), **outputs}
 
     def close(self) -> None:
         """Frees the model."""

@@ -196,10 +196,8 @@ class Batcher:
         if not rows.errors and rows.count <= most:
             return loaded.run(rows.arrays)
         good = np.array([row for row in range(rows.count) if row not in rows.errors], np.int64)
-        pieces = [good[start : start + most] for start in range(0, len(good), most)]
-        parts = [loaded.run({name: values[piece] for name, values in rows.arrays.items()}) for piece in pieces]
-        parts = parts or [loaded.model.no_rows()]
-        outputs = spread({name: _joined([part[name] for part in parts]) for name in parts[0]}, good, rows.count)
+        answers = loaded.model.predict_rows(rows.arrays, good, most)
+        outputs = spread(dict(sorted(answers.items())), good, rows.count)
         if rows.errors:
             outputs = {ERROR: np.full(rows.count, b"", object), **outputs}
             for row, error in rows.errors.items():
@@ -257,10 +255,6 @@ def _together(parts: Sequence[RequestRows]) -> RequestRows:
         sent={start + row: data for start, part in placed for row, data in part.sent.items()},
         decoding=np.concatenate(decoding) if decoding else None,
     )
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _size(rows: RequestRows, ids: Sequence[str]) -> int:

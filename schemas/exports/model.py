@@ -156,6 +156,17 @@ class ServedModel:
         ]
         return {name: _joined([part[name] for part in parts], pieces) for name in fetches}
 
+    def predict_rows(
+        self, inputs: Mapping[str, np.ndarray], places: np.ndarray, at_once: int, *, signature: str = RAW
+    ) -> dict[str, np.ndarray]:
+        """Runs the rows at some places, in batches of at most `at_once`. Returns their outputs, `[places, ...]`."""
+        batches = [places[start : start + at_once] for start in range(0, len(places), at_once)]
+        parts = [
+            self.predict({name: values[batch] for name, values in inputs.items()}, signature=signature)
+            for batch in batches
+        ] or [self.no_rows()]
+        return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
     def no_rows(self) -> dict[str, np.ndarray]:
         """Returns the outputs of no rows, `[0, ...]`, without running the graph, which may fail on them."""
         import tensorflow as tf
