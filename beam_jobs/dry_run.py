@@ -103,7 +103,7 @@ class DryRun:
     fraction: float | None
 
     def as_text(self) -> str:
-        """The report for a person."""
+        """Returns the report for a person."""
         read, about = self.sample.counts.read, "" if self.sample.share == 1 else "about "
         part = "all" if self.sample.share == 1 else f"{100 * self.sample.share:.2g} %"
         tried = f"{counted(read, self.noun)}, {part} of it, tried"
@@ -124,7 +124,7 @@ class DryRun:
         return "\n".join(lines)
 
     def as_data(self) -> dict[str, Any]:
-        """The report for programs."""
+        """Returns the report for programs."""
         counts = self.sample.counts
         return {
             "would_start": not self.problems,

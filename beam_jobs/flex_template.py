@@ -34,7 +34,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 
 def template_options(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:
-    """The options of a job that is begun from a template.
+    """Parses the options of a job that is begun from a template.
 
     `--input` takes several patterns with spaces between them, since a template's parameter is one string.
 

@@ -38,13 +38,13 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
         notes += notes_of(manifest.unknown, manifest.predicted, schema)
     return command.Report(
-        "\n".join([*told(options, manifest, time_of(options, manifest, began)), *notes.lines()]),
+        "\n".join([*summary_lines(options, manifest, time_of(options, manifest, began)), *notes.lines()]),
         {**as_data(options, manifest), "notes": notes},
     )
 
 
 def time_of(options: BulkOptions, manifest: PredictionsManifest, began: float) -> str:
-    """The time and the rate of the predictions themselves, where this process has seen them."""
+    """Describes the time and the rate of the predictions, without the start where the job ran in this process."""
     phases = progress.JOB.phases()
     predicting = sum(seconds for phase, seconds in phases if phase == "predicting")
     if not (options.is_local and predicting):
@@ -54,7 +54,7 @@ def time_of(options: BulkOptions, manifest: PredictionsManifest, began: float) -
 
 
 def reasons(manifest: PredictionsManifest) -> Counter[str]:
-    """How many records were rejected, by reason."""
+    """Counts the rejected records by reason."""
     counts: Counter[str] = Counter()
     for count in manifest.totals if manifest.input_files else manifest.counts:
         if count.reason:
@@ -62,8 +62,8 @@ def reasons(manifest: PredictionsManifest) -> Counter[str]:
     return counts
 
 
-def told(options: BulkOptions, manifest: PredictionsManifest, seconds: str) -> list[str]:
-    """The summary, as lines of text."""
+def summary_lines(options: BulkOptions, manifest: PredictionsManifest, seconds: str) -> list[str]:
+    """Returns the summary, as lines of text."""
     size = sum(shard.bytes for shard in manifest.shards)
     lines = [
         f"read       {counted(manifest.read, 'records', '12,')} from {counted(manifest.number_of_inputs, 'inputs')}",
@@ -79,7 +79,7 @@ def told(options: BulkOptions, manifest: PredictionsManifest, seconds: str) -> l
 
 
 def as_data(options: BulkOptions, manifest: PredictionsManifest) -> dict[str, Any]:
-    """The same for programs."""
+    """Returns the summary for programs."""
     return {
         "output": options.output,
         "run": manifest.run,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def summarize(output: str, manifest: Manifest, began: float | None = None) -> str:
-    """What a person wants to know when the job is done.
+    """Describes a dataset when its job is done.
 
     Args:
       output: the dataset's directory.
@@ -63,13 +63,13 @@ def _time(manifest: Manifest, began: float | None) -> str:
 
 
 def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:
-    """How the splits differ from train, and the dataset from the one that it replaced."""
+    """Reads how the splits differ from train, and the dataset from the one that it replaced."""
     from beam_jobs.runs.drift import read_drift
 
     return read_drift(layout.join(output, manifest.run))
 
 
-def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:
+def _comparisons(output: str, manifest: Manifest) -> list[dict[str, Any]]:
     """The comparisons without their features, which are in `drift.json`."""
     return [
         {name: value for name, value in comparison.items() if name != "features"}
@@ -78,7 +78,7 @@ def _told(output: str, manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def summarize_append(output: str, outcome: AppendOutcome, began: float) -> str:
-    """What became of an append or a replay, and what the dataset holds now. `began`: when the command did."""
+    """Describes an append or a replay, and what the dataset holds now. `began`: when the command did."""
     from schemas.spec.loader import records_called
 
     before, manifest = outcome.before, outcome.manifest
@@ -116,7 +116,7 @@ def _left_out(outcome: AppendOutcome) -> Iterator[str]:
 
 
 def places(output: str, manifest: Manifest) -> list[str]:
-    """Where the manifest, the rejects and the report are."""
+    """Returns lines that say where the manifest, the rejects and the report are."""
     lines = [f"manifest   {layout.join(output, layout.MANIFEST)}"]
     if manifest.rejected:
         lines.append(f"rejects    {layout.join(output, manifest.run, 'rejects-*.jsonl')}")
@@ -150,7 +150,9 @@ def _preprocess(options: JobOptions, notes: JobNotes, began: float, *, as_json: 
         return _submitted(options, submit_job(options, report=notes), as_json=as_json)
     manifest = run_job(options, report=notes)
     text = "\n".join([summarize(options.output, manifest, began), *notes.lines()])
-    data = {**describe(options.output), "notes": notes, "drift": _told(options.output, manifest)} if as_json else {}
+    data = (
+        {**describe(options.output), "notes": notes, "drift": _comparisons(options.output, manifest)} if as_json else {}
+    )
     return command.Report(text, data)
 
 

@@ -49,7 +49,7 @@ def read_flags(beam_args: Sequence[str]) -> BeamFlags:
 
 
 def is_dataflow(runner: str) -> bool:
-    """Whether a runner's name, or the dotted name of its class, is that of Dataflow's."""
+    """Returns whether a runner's name, or the dotted name of its class, is that of Dataflow's."""
     return runner.rpartition(".")[2] == "DataflowRunner"
 
 
@@ -110,7 +110,7 @@ def check_can_leave(options: RunnerOptions) -> None:
 
 
 def can_leave(options: RunnerOptions) -> bool:
-    """Whether the job goes on without this process, and its runner can be asked about it by its id."""
+    """Returns whether a job goes on without this process, and its runner can be asked about it."""
     if is_dataflow(options.runner):
         return True
     flags = read_flags(options.beam_args)
@@ -120,7 +120,7 @@ def can_leave(options: RunnerOptions) -> bool:
 
 
 def read_or_written(options: JobOptions, schema: AnySchema) -> dict[str, tuple[str, ...]]:
-    """By option, the paths that a job's workers read or write."""
+    """Returns the paths that a job's workers read or write, by option."""
     paths = {"--input": options.input, "--output": (options.output,)}
     if options.transform_from is not None:
         paths["--transform_from"] = (options.transform_from,)

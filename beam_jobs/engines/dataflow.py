@@ -31,7 +31,7 @@ _REQUEST = re.compile(r"^(GET|POST|PUT) \S+: ")  # precedes the service's own wo
 
 
 def explain(error: BaseException) -> str | None:
-    """A failed request to Dataflow in one line, without secrets; None for any other error."""
+    """Explains a failed request to Dataflow in one line, without secrets; returns None for any other error."""
     from google.api_core.exceptions import GoogleAPICallError, RetryError
     from google.auth.exceptions import GoogleAuthError
     from requests.exceptions import RequestException
@@ -144,7 +144,7 @@ class DataflowJob:
 
 
 def console(project: str | None, region: str | None, job_id: str) -> str:
-    """The address of a job's page."""
+    """Returns the address of a job's page."""
     return f"https://console.cloud.google.com/dataflow/jobs/{region}/{job_id}?project={project}"
 
 

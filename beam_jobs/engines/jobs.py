@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
+from beam_jobs.core.options import RunnerOptions
 from beam_jobs.engines.checks import is_dataflow, read_flags
 from beam_jobs.engines.dataflow import DataflowJob
 from beam_jobs.engines.remote_job import ENDED, RemoteJob, State, Unreachable
@@ -14,23 +15,16 @@ from schemas.errors import MillraceError
 Answer = TypeVar("Answer")
 
 
-def reference(runner: str, beam_args: Sequence[str], job_id: str, place: str) -> JobReference:
-    """By what a job is asked about later.
-
-    Args:
-      runner: the runner's name.
-      beam_args: Beam's options.
-      job_id: the runner's name for the job; '' if it has none yet, and is found by its `--job_name`.
-      place: where a person finds the job.
-    """
-    flags = read_flags(beam_args)
-    if not is_dataflow(runner):
+def reference(options: RunnerOptions, job_id: str = "", url: str | None = None) -> JobReference:
+    """Returns what a job is found by later: its id and, where it has none yet, its `--job_name`."""
+    flags = read_flags(options.beam_args)
+    if not is_dataflow(options.runner):
         return JobReference(runner="PortableRunner", id=job_id, name=flags.job_name, endpoint=flags.job_endpoint)
     return JobReference(
         runner="DataflowRunner",
         id=job_id,
         name=flags.job_name,
-        url=place or None,
+        url=url,
         project=flags.project,
         region=flags.region,
         endpoint=flags.dataflow_endpoint,
@@ -56,7 +50,7 @@ def ask(job: JobReference, question: Callable[[RemoteJob], Answer]) -> Answer:
 
 
 def state(job: JobReference) -> State:
-    """How a job is doing. Raises MillraceError where that cannot be found out."""
+    """Asks how a job is doing. Raises MillraceError if its runner does not answer."""
     return ask(job, lambda remote: ENDED.get(remote.state(), "running"))
 
 

@@ -174,7 +174,7 @@ class PortableJob:
 
 
 def find(service: beam_job_api_pb2_grpc.JobServiceStub, job: JobReference) -> PortableJob:
-    """The job with this name, and this id if it has one.
+    """Finds the job with this name, and this id if it has one.
 
     A service that was started again gives the ids of jobs that it no longer knows to others.
 
@@ -192,7 +192,7 @@ def find(service: beam_job_api_pb2_grpc.JobServiceStub, job: JobReference) -> Po
 
 
 def endpoint(options: PipelineOptions) -> str | None:
-    """The address of the job service, if the options name one."""
+    """Returns the address of the job service, if the options name one."""
     address = options.view_as(PortableOptions).job_endpoint
     return None if address in (None, "", "embed") else str(address)
 

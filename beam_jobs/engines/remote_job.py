@@ -20,7 +20,7 @@ _AT_END = re.compile(r" \[while running '.*'\]$", re.DOTALL)
 
 
 def raised(error: BaseException) -> MillraceError | None:
-    """The MillraceError that a runner has wrapped in errors of its own; None if there is none."""
+    """Returns the MillraceError that a runner has wrapped in errors of its own; None if there is none."""
     exception: BaseException | None = error
     while exception is not None:
         if isinstance(exception, MillraceError):
@@ -30,7 +30,7 @@ def raised(error: BaseException) -> MillraceError | None:
 
 
 def reported(texts: Sequence[str]) -> MillraceError | None:
-    """The last MillraceError whose traceback a runner reports, as it was raised; None if there is none."""
+    """Returns the last MillraceError whose traceback a runner reports, as it was raised; None if there is none."""
     classes = {f"{cls.__module__}.{cls.__qualname__}": cls for cls in _subclasses(MillraceError)}
     names = "|".join(re.escape(name) for name in sorted(classes, key=len, reverse=True))
     report = re.compile(rf"^({names}): ((?:(?!^{re.escape(_TRACEBACK)})[\s\S])*?){_STEP.pattern}", re.MULTILINE)
@@ -43,7 +43,7 @@ def reported(texts: Sequence[str]) -> MillraceError | None:
 
 
 def cause(texts: Sequence[str]) -> str:
-    """A clause about an error that is none of ours: the exception and the step of the last traceback.
+    """Describes an error of other code in a clause: the exception and the step of the last traceback.
 
     Without a traceback, no worker has said anything: the runner has lost one, or failed itself.
     """
@@ -109,13 +109,13 @@ class RemoteJob(Protocol):
         """Whether the runner itself ends a job whose workers do not start."""
 
     def state(self) -> str:
-        """The state, by the name that Beam has for it, such as RUNNING or DONE."""
+        """Returns the state by the name that Beam has for it, such as RUNNING or DONE."""
 
     def counters(self) -> Mapping[str, int]:
-        """The sums of the counters of `beam_jobs.core.workers`, as far as the runner has them."""
+        """Returns the sums of the counters of `beam_jobs.core.workers`, as far as the runner has them."""
 
     def errors(self) -> Sequence[str]:
-        """The texts of all error messages of a job that has failed."""
+        """Returns the texts of all error messages of a job that has failed."""
 
     def cancel(self) -> None:
         """Asks the runner to cancel the job."""
@@ -172,7 +172,7 @@ def follow(
 
 
 def failure(job: RemoteJob, state: str, *, verbose: bool = False) -> MillraceError:
-    """The error that a job ended with: the one that a worker raised, or one line about any other."""
+    """Returns the error that a job ended with: the one that a worker raised, or one line about any other."""
     texts: Sequence[str] = ()
     with contextlib.suppress(Unreachable):
         texts = job.errors() if state == "FAILED" else ()

@@ -99,7 +99,7 @@ def _submit(
 
         runner = portable.observed(runner, note)
     if isinstance(runner, DataflowRunner):
-        job = jobs.reference(options.runner, options.beam_args, "", "")
+        job = jobs.reference(options)
         dataflow.check_credentials(job)
         place = job.place
     pipeline = beam.Pipeline(runner=runner, options=beam_options)
@@ -115,7 +115,7 @@ def _submit(
                 return None
             cloud = beam_options.view_as(GoogleCloudOptions)
             place = dataflow.console(cloud.project, cloud.region, result.job_id())
-            return DataflowJob(jobs.reference(options.runner, options.beam_args, result.job_id(), place))
+            return DataflowJob(jobs.reference(options, result.job_id(), place))
         state = result.wait_until_finish()
     except BaseException as error:
         with contextlib.suppress(Exception):  # nobody could take up a job that is not recorded
@@ -258,7 +258,7 @@ def _prepared(options: RunnerOptions) -> Iterator[tuple[PipelineOptions, Pipelin
 
 
 def make_runner(options: RunnerOptions) -> PipelineRunner:
-    """The runner: Beam's in-process one by its own class, the others by name.
+    """Makes the runner: Beam's in-process one by its own class, the others by name.
 
     `DirectRunner` is the in-process runner here. Since 2.68, Beam itself takes that name to mean Prism, which downloads
     a program when it first runs.

@@ -49,7 +49,7 @@ class Facts:
 
 
 def described_images() -> tuple[ProfiledColumn, ...]:
-    """What is described of images with a class each."""
+    """Returns the columns that statistics of labelled images have."""
     return (
         _strings(FILE_FORMAT, "image", "feature"),
         *(ProfiledColumn(name, "numbers", "image", "feature", (name,)) for name in _NUMBERS),
@@ -62,7 +62,7 @@ def _strings(name: str, kind: str, role: Role) -> ProfiledColumn:
 
 
 def facts_columns(facts: Sequence[Facts]) -> dict[str, pa.ListArray]:
-    """The columns that `described_images` names, without the label."""
+    """Returns the columns that `described_images` names, without the label."""
     moments = np.array([image.moments for image in facts], np.int64).reshape(len(facts), 6)
     pixels = np.array([image.pixels for image in facts], np.int64)
     measured = pixels > 0
@@ -77,7 +77,7 @@ def facts_columns(facts: Sequence[Facts]) -> dict[str, pa.ListArray]:
 
 
 def with_facts(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatch:
-    """The records of images with a class each, and beside them what the statistics say of these."""
+    """Adds to records of labelled images the columns that the statistics describe."""
     columns: Mapping[str, pa.Array] = facts_columns(facts) | {key.TEXT: records.column(key.TEXT)}
     names = [*records.schema.names, *(RAW + name for name in columns)]
     return pa.RecordBatch.from_arrays([*records.columns, *columns.values()], names=names)
@@ -90,7 +90,7 @@ def string_lists(values: Sequence[str | bytes]) -> pa.ListArray:
 
 
 def number_lists(values: np.ndarray) -> pa.ListArray:
-    """`[rows]` or `[rows, width]` as a column of lists."""
+    """Makes a column of lists from an array `[rows]` or `[rows, width]`."""
     return _of_width(pa.array(values.reshape(-1)), 1 if values.ndim == 1 else values.shape[1])
 
 
@@ -131,7 +131,7 @@ class ImagePreprocessing:
 
 
 def measured(inputs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mean and standard deviation of each channel over all pixels of the train split, float32 `[3]`."""
+    """Returns mean and standard deviation of each channel over all pixels of the train split, float32 `[3]`."""
     count = tf.cast(tft.sum(inputs[key.PIXELS], name="pixels"), tf.float64)
     sums = tft.sum(inputs[key.SUMS], reduce_instance_dims=False, name="sums")
     squares = tft.sum(inputs[key.SQUARES], reduce_instance_dims=False, name="squares")
@@ -142,7 +142,7 @@ def measured(inputs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def to_analyze(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatch:
-    """The moments of the train split's images with a zero pixel each, which the graph needs and no statistic uses."""
+    """Makes what tf.Transform analyzes: moments of the train split's images, and a zero pixel for the graph."""
     moments = np.array([image.moments for image in facts], np.int64).reshape(len(facts), 6)
     columns = {
         PIXEL_VALUES: number_lists(np.zeros((len(facts), 3), np.float32)),
@@ -156,6 +156,6 @@ def to_analyze(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatc
 
 
 def adapter_config() -> TensorAdapterConfig:
-    """How tf.Transform converts the analyzed columns to tensors."""
+    """Returns how tf.Transform converts the analyzed columns to tensors."""
     widths = {PIXEL_VALUES: 3, key.SUMS: 3, key.SQUARES: 3, key.PIXELS: None, key.TEXT: None}
     return tensor_config(ANALYZED, widths)

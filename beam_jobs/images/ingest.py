@@ -40,7 +40,7 @@ def check(condition: tf.Tensor, *values: Any) -> tf.Operation:
 
 
 def target_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
-    """Height and width after resizing, int32 `[2]`, of integer `[2]`, by the rule of `schemas.spec.images`."""
+    """Computes the size after resizing, int32 `[2]` from integer `[2]`, by the rule of `schemas.spec.images`."""
     if isinstance(images.resize, Exact):
         return tf.constant(images.resize.exact)
     sides = tf.cast(sides, tf.int64)
@@ -49,7 +49,7 @@ def target_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
 
 
 def resize(image: tf.Tensor, size: tf.Tensor, extent: tf.Tensor | None = None) -> tf.Tensor:
-    """Bilinear with antialias, halves rounded to even: uint8 `[size[0], size[1], 3]` of uint8 `[height, width, 3]`.
+    """Resizes, bilinear with antialias, halves rounded to even: uint8 `[height, width, 3]` to `[size[0], size[1], 3]`.
 
     Args:
       image: the image to resize.
@@ -69,7 +69,7 @@ def resize(image: tf.Tensor, size: tf.Tensor, extent: tf.Tensor | None = None) -
 
 
 def resize_rows(rows: tf.Tensor, to: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """float32 `[to, m]` of uint8 or float32 `[height, m]`, at a scale."""
+    """Resizes rows at a scale: uint8 or float32 `[height, m]` to float32 `[to, m]`."""
     height, m = tf.unstack(tf.shape(rows))
     resized = tf.raw_ops.ScaleAndTranslate(
         images=tf.reshape(rows, [1, height, 1, m]),
@@ -206,7 +206,7 @@ class Ingest(tf.Module):
 
 @functools.lru_cache(maxsize=2)  # the formats
 def stored_and_pixels(images: ImageOptions, file_format: Format) -> Callable[[np.ndarray], tuple[bytes, np.ndarray]]:
-    """The part of the graph for a format: a file's bytes, an object `[]`, -> `image/encoded` and the canonical pixels.
+    """Returns the part of the graph for a format: a file's bytes, an object `[]`, to `image/encoded` and pixels.
 
     It runs in the calling thread, and several threads may call it at once. (A `tf.function` runs its ops in a pool,
     whose threads spin while they wait.) Raises InvalidArgumentError or another OpError.
@@ -224,7 +224,7 @@ StoreImage: TypeAlias = Callable[[bytes, Format], tuple[bytes, int, int, "np.nda
 
 
 def new_ingest(images: ImageOptions) -> StoreImage:
-    """The ingest graph of a new dataset, as a job runs it."""
+    """Builds the ingest graph of a new dataset, as a job runs it."""
     building = threading.Lock()
 
     def store(data: bytes, file_format: Format) -> tuple[bytes, int, int, np.ndarray]:
@@ -238,7 +238,7 @@ def new_ingest(images: ImageOptions) -> StoreImage:
 
 @functools.lru_cache(maxsize=1)
 def saved_ingest(path: str) -> StoreImage:
-    """The graph that `save_ingest` wrote for a dataset.
+    """Loads the graph that `save_ingest` wrote for a dataset.
 
     It stores new images of that dataset as the others are stored. The dataset's channels are already measured, so it
     returns no pixels to measure.
@@ -279,7 +279,7 @@ def save_ingest(images: ImageOptions, path: str) -> None:
 
 
 def canonical(data: tf.Tensor, images: ImageOptions, file_format: Format | None = None) -> tf.Tensor:
-    """Check, decode, resize: uint8 `[height, width, 3]` from a file's bytes; arguments as `decode`'s."""
+    """Checks, decodes and resizes a file's bytes to uint8 `[height, width, 3]`; arguments as `decode`'s."""
     image, size, extent = decode(data, images, file_format)
     exact = images.resize.exact if isinstance(images.resize, Exact) else (None, None)
     same = tf.reduce_all(tf.equal(tf.shape(image)[:2], size))
@@ -288,7 +288,7 @@ def canonical(data: tf.Tensor, images: ImageOptions, file_format: Format | None 
 
 
 def encode(image: tf.Tensor, images: ImageOptions) -> dict[str, tf.Tensor]:
-    """The record's columns of canonical pixels: `image/encoded` is a JPEG, or the pixels row by row."""
+    """Makes the record's columns of canonical pixels: `image/encoded` is a JPEG, or the pixels row by row."""
     if images.store == "raw":
         # The pixels are the last field of a serialised TensorProto: the one op that makes a string of a tensor's bytes.
         encoded = tf.strings.substr(tf.io.serialize_tensor(image), -tf.size(image), tf.size(image))

@@ -69,14 +69,14 @@ class StagedImages:
     images: int
 
     def read(self, part: int) -> Iterator[ImageBundle]:
-        """The images of a part, in bundles of at most BUNDLE."""
+        """Reads the images of a part, in bundles of at most BUNDLE."""
         first, *columns = parse_json(storage.read_bytes(_path_of(self.folder, part)))
         for i in range(0, len(columns[0]), BUNDLE):
             yield ImageBundle(first + i, *(tuple(column[i : i + BUNDLE]) for column in columns))
 
 
 def spread(pipeline: beam.Pipeline, parts: int, read: Callable[[int], Iterator[Any]]) -> beam.PCollection:
-    """What `read` yields of the staged parts of a listing, distributed over the workers."""
+    """Distributes what `read` yields of the staged parts of a listing over the workers."""
     return (
         pipeline
         | "ListingParts" >> beam.Create(list(range(parts)), reshuffle=False)
@@ -155,7 +155,7 @@ def image_steps(
 def listing_rejects(
     pipeline: beam.Pipeline, plan: PipelinePlan, rejects: Iterable[Sequence[Reject]]
 ) -> tuple[beam.PCollection, beam.PCollection]:
-    """The rejects of the listing itself: their counts, and the files that they are written to."""
+    """Counts the rejects of the listing itself, and writes them to files."""
     counts: collections.Counter[CountKey] = collections.Counter()
     files = []
     for part in rejects:
@@ -220,17 +220,17 @@ class IngestImages(beam.DoFn):
         progress.JOB.enter("ingesting")
         progress.JOB.begin(bundle.first)
 
-        def tell(rejected: bool) -> None:
+        def count_image(rejected: bool) -> None:
             progress.JOB.add(bundle.first, read=1, done=1, consumed=1, rejected=int(rejected))
 
-        for batch in prefetch(self.reader.read(bundle, count=tell)):
+        for batch in prefetch(self.reader.read(bundle, count=count_image)):
             self.meter.add(read=batch.read, done=batch.read, rejected=len(batch.rejects))
             yield from self.outputs(batch)
             most = max(self.total, progress.JOB.counters.read)
             give_up_if_certain(self.limit, most, of=f" for all {self.total:,} records")
 
     def outputs(self, batch: ImageBatch) -> Iterator[Any]:
-        """What becomes of a batch."""
+        """Yields the outputs of a batch."""
         rejects: Sequence[Reject] = batch.rejects
         if self.corrected:
             rejects = [self.corrected[reject.offset].still_rejected(reject) for reject in rejects]
@@ -250,7 +250,7 @@ class IngestImages(beam.DoFn):
         yield with_facts(batch.records, batch.facts) if self.statistics else batch.records
 
     def parity(self, batch: ImageBatch) -> Iterator[beam.pvalue.TaggedOutput]:
-        """The parity records: each kept file with its stored record."""
+        """Yields the parity records: copies of files with their stored records."""
         places = passthrough(batch.records, OFFSET)
         labels = batch.records.column(key.TEXT).flatten()
         for i, rank in enumerate(place_hash(0, places).tolist() if batch.file_copies else ()):

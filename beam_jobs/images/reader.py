@@ -89,7 +89,7 @@ class Stored:
 
 
 def moments(pixels: np.ndarray) -> np.ndarray:
-    """int64 `[2, 3]`: each channel's sum and its sum of squares over uint8 `[height, width, 3]`, exactly.
+    """Computes each channel's sum and sum of squares over uint8 `[height, width, 3]`, exactly: int64 `[2, 3]`.
 
     Columns are summed first: 256 rows of 255 stay below 2^16, and of 255^2 below 2^32. NumPy takes a sixth of
     TensorFlow's time.
@@ -159,7 +159,7 @@ class ImageReader:
             self._pool = None
 
     def read(self, bundle: ImageBundle, *, count: Callable[[bool], None] = lambda _: None) -> Iterator[ImageBatch]:
-        """The bundle's images in its order, in batches of about BATCH_BYTES; each is stored or a reject.
+        """Reads a bundle's images in order, in batches of about BATCH_BYTES; each image is stored or a reject.
 
         Calls `count` after each image, with whether it was rejected: a batch of small images may take a minute.
         """
@@ -253,7 +253,7 @@ class ImageReader:
 
 
 def default_threads(paths: Sequence[str]) -> int:
-    """Two for each core that this process may use; more where files are remote."""
+    """Returns two threads for each core that this process may use, and more where files are remote."""
     if paths and not storage.is_local(paths[0]):
         return REMOTE_READERS
     # Two, because a thread reads and hashes in Python between two images: a fifth more images than with one.

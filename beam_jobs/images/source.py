@@ -66,7 +66,7 @@ class ImageList:
     notes: tuple[str, ...] = ()
 
     def bundles(self) -> Iterator[ImageBundle]:
-        """The images, at most AT_ONCE at a time."""
+        """Yields the images, at most AT_ONCE at a time."""
         first = 0
         for _, part in _parts(self.files):
             for bundle in bundles(part, AT_ONCE):
@@ -74,13 +74,13 @@ class ImageList:
             first += len(part.paths)
 
     def rejects(self) -> Iterator[tuple[Reject, ...]]:
-        """What is rejected without being read, some at a time."""
+        """Yields what is rejected without being read, some at a time."""
         for start, part in _parts(self.files):
             yield tuple(dataclasses.replace(reject, offset=start + reject.offset) for reject in part.rejects)
 
 
 def image_list(files: storage.Listing | ImageListing) -> ImageList:
-    """The images of a listing, or of listed files, of which the folder of each is its label.
+    """Makes a list of images from a listing, or from listed files, whose folders are their labels.
 
     Raises:
       UsageError: a path without a folder.
@@ -109,7 +109,7 @@ def _parts(files: storage.Listing | ImageListing) -> Iterator[tuple[int, ImageLi
 
 
 def list_again(records: Sequence[Chosen], source: str, *, root: str | None) -> tuple[ImageListing, tuple[Chosen, ...]]:
-    """The listing of rejects by their corrected raw bytes (a path, or a line `path,label`), and its records.
+    """Lists rejects by their corrected raw bytes (a path, or a line `path,label`). Returns the listing and its records.
 
     Args:
       records: the rejects.
@@ -154,11 +154,11 @@ class ImageSource:
         return self.listed.images
 
     def bundles(self) -> Iterator[ImageBundle]:
-        """The images, in the order of the listing."""
+        """Yields the images, in the order of the listing."""
         return self.listed.bundles()
 
     def shares(self) -> dict[str, float]:
-        """By the schema."""
+        """Returns the fractions in the schema."""
         return {name: getattr(self.schema.split, name) for name in self.schema.split_names}
 
     def steps(self, pipeline: beam.Pipeline, plan: PipelinePlan) -> SourceOutputs:
@@ -194,7 +194,7 @@ class ImageSource:
         return ImagePreprocessing(self.schema.images.channels, self.classes)
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
-        """The graph from a file's bytes to the canonical image."""
+        """Writes the graph from a file's bytes to the canonical image."""
         from beam_jobs.images.ingest import save_ingest
 
         ingest = layout.join(run_dir, layout.INGEST_FN)
@@ -208,7 +208,7 @@ class ImageSource:
         return DescribedImages(self.schema, self.schema_text, self.classes, inputs.folder)
 
     def incompatibility(self, other: OpenDataset) -> str | None:
-        """None if canonical images and classes are the same; how files are listed and split may differ."""
+        """Compares canonical images and classes, and returns None if they are equal. Listing and split may differ."""
         schema = other.image_schema
         if schema is None:
             return f"is of format {other.declared.format}"
@@ -305,7 +305,7 @@ def open_images(schema: ImageSchema, raw: JobInput) -> ImageSource:
 
 
 def correct_images(schema: ImageSchema, base: OpenDataset, corrected: tuple[Chosen, ...]) -> ImageSource:
-    """Rejected images of a dataset to be read again: files that were fixed, or are listed otherwise now.
+    """Makes a source of rejected images to read again: files that were fixed, or are listed otherwise now.
 
     Raises:
       UsageError: a corrected path has no folder.

@@ -77,7 +77,7 @@ class CommitPredictions:
     notes: ExportNotes
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """Those of the rejects, which all have theirs."""
+        """Returns the raw bytes of the rejects, which all hold them."""
         return [reject.raw for reject in rejects]
 
     @functools.cached_property
@@ -321,7 +321,7 @@ def run_job(
 
 
 def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:
-    """By option, the paths that a job's workers read or write."""
+    """Returns the paths that a job's workers read or write, by option."""
     names = ("model_dir", "saved_model", "output", "root")
     paths = {f"--{name}": (path,) for name in names if (path := getattr(options, name))}
     return {**paths, "--input": options.input}

@@ -106,7 +106,7 @@ class BulkOptions(ExportOptions, RejectLimits, RunnerOptions):
 
 
 def app(prog: str = PROG) -> App:
-    """The command for Cyclopts."""
+    """Returns the command for Cyclopts."""
     from schemas.arguments import add_flags, new_app
 
     result = new_app(prog, _DESCRIPTION, "%(prog)s --model_dir DIR --input PATTERN... --output DIR [OPTIONS]")

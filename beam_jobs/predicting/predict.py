@@ -105,7 +105,7 @@ class PredictionSettings:
         return FORMATS[self.format](self.classes)
 
     def writer(self) -> ShardWriter:
-        """For the shards of one bundle."""
+        """Returns what writes the shards of one bundle."""
         return ShardWriter(self.staging, self.form, suffix=self.format, shard_bytes=self.shard_bytes)
 
 
@@ -190,7 +190,7 @@ class PredictRows(Predict, ReadRanges):
         yield from kept_rejects(self.staging, rejects, phase=self.phase)
 
     def batches(self, decoded: Iterator[InGroup], group: Group) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-        """The rows in batches for the model, and of each row its file's place in the group.
+        """Yields the rows in batches for the model, with the place of each row's file in the group.
 
         Those of one file are cut as they are read, and small files are joined.
         """
@@ -220,7 +220,7 @@ class StagedItems:
     bundle: int  # items that a worker is given at once
 
     def read(self, part: int) -> Iterator[tuple[int, tuple[ImageItem, ...]]]:
-        """The items of a part, in bundles with their numbers."""
+        """Reads the items of a part, in bundles with their numbers."""
         lines = storage.read_bytes(_items_path(self.folder, part)).splitlines()
         for start in range(0, len(lines), self.bundle):
             yield (

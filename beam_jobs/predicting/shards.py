@@ -53,7 +53,7 @@ class Format:
     classes: tuple[str, ...]
 
     def encode(self, batch: pa.RecordBatch) -> Any:
-        """A batch, ready to be written."""
+        """Encodes a batch, so that it can be written."""
         return encoding.encode_json_lines(batch, self.classes)
 
     def open(self, file: ShardFile, schema: pa.Schema) -> Writer:
@@ -164,7 +164,7 @@ class ShardFile:
         return len(data)
 
     def flush(self) -> None:
-        """What is written is flushed at the end."""
+        """Does nothing: `finish` flushes everything."""
 
     def finish(self) -> WrittenShard:
         """Flushes everything to disk, and uploads a file that was written locally."""

@@ -47,7 +47,7 @@ class CountFile:
     path: str
 
     def read(self) -> Iterator[tuple[CountKey, int]]:
-        """The counts, which are summed already."""
+        """Reads the counts, which are summed already."""
         for line in storage.read_bytes(self.path).splitlines():
             source, stage, reason, rows = parse_json(line)
             yield (source, stage, reason), rows
@@ -71,7 +71,7 @@ class WriteCounts(beam.PTransform):
 
 
 def by_part(item: tuple[CountKey, int], inputs: StagedInputs) -> tuple[int, Row]:
-    """A count with the part of its input."""
+    """Returns a count with the part of its input."""
     (source, stage, reason), rows = item
     of_input = rejects(stage) or stage in BY_INPUT
     return inputs.part_of(int(source)) if of_input else OBSERVED, (source, stage, reason, rows)
@@ -93,7 +93,7 @@ class InputAccount:
     counts: dict[tuple[str, str], int]
 
     def total(self, stage: str) -> int:
-        """The records, or the amount, that a stage counted."""
+        """Returns how many records a stage counted, or what amount."""
         return sum(n for (at, _), n in self.counts.items() if at == stage)
 
     @property
@@ -142,7 +142,7 @@ class InputAccount:
             )
 
     def for_manifest(self) -> Iterator[Count]:
-        """The numbers of its written and rejected records."""
+        """Yields the numbers of its written and rejected records."""
         for (stage, reason), rows in sorted(self.counts.items()):
             if stage == WRITTEN:
                 yield Count(input=self.file.path, outcome="written", split=reason, rows=rows)
@@ -151,7 +151,7 @@ class InputAccount:
 
 
 def accounts(inputs: StagedInputs, files: Iterable[CountFile]) -> Iterator[tuple[InputAccount, ...]]:
-    """The accounts of all inputs, part by part, in the order of their keys.
+    """Yields the accounts of all inputs, part by part, in the order of their keys.
 
     Raises:
       Unfit: something was counted for what is no input.
@@ -173,7 +173,7 @@ def accounts(inputs: StagedInputs, files: Iterable[CountFile]) -> Iterator[tuple
 
 
 def input_part(accounts: Sequence[InputAccount]) -> InputPart:
-    """The entries of some inputs, by path."""
+    """Makes the manifest's entries of a part of the inputs, sorted by path."""
     accounts = sorted(accounts, key=lambda account: account.file.path)
     described = [account.described for account in accounts]
     headers = sorted({header for _, header in described if header is not None})

@@ -63,7 +63,7 @@ beam.coders.registry.register_coder(Encoded, BatchCoder)
 
 
 def encode(features: pa.RecordBatch, places: np.ndarray | None = None) -> RecordBlock:
-    """List columns of float32, int64 and binary: encoded, or as rows that take less room until they are shuffled.
+    """Encodes list columns of float32, int64 and binary, or makes rows of them, which take less room.
 
     Args:
       features: the columns.

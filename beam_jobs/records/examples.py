@@ -26,7 +26,7 @@ _AT_ONCE = 256  # records copied at once to compute checksums; few enough for th
 
 
 def example(features: Mapping[str, bytes | int]) -> bytes:
-    """A serialized tf.Example of one value each."""
+    """Serializes a tf.Example with one value for each feature."""
     import tensorflow as tf
 
     protos = {
@@ -69,20 +69,20 @@ def sealed(frames: np.ndarray) -> pa.LargeBinaryArray:
 
 
 def record(frames: pa.LargeBinaryArray, index: int) -> bytes:
-    """The record in a frame."""
+    """Returns the record in a frame."""
     data = frames[index].as_py()
     return bytes(data[HEADER : HEADER + int.from_bytes(data[:8], "little")])
 
 
 def with_places(frames: pa.LargeBinaryArray, places: np.ndarray) -> pa.LargeBinaryArray:
-    """The frames, each followed by its place. `places`: int64 `[n, 2]`."""
+    """Adds to each frame the place of its record. `places`: int64 `[n, 2]`."""
     data = pa.py_buffer(np.ascontiguousarray(places, "<i8"))
     trailers = pa.Array.from_buffers(pa.binary(PLACE_BYTES), len(places), [None, data]).cast(pa.large_binary())
     return pc.binary_join_element_wise(frames, trailers, pa.scalar(b"", pa.large_binary()))
 
 
 def apart(records: RecordBlock) -> tuple[pa.LargeBinaryArray, np.ndarray | None]:
-    """The frames alone, and the places of the records, int64 `[n, 2]`, if they have places."""
+    """Returns the frames alone, and the places of the records, int64 `[n, 2]`, if they have places."""
     if isinstance(records, UnencodedRows):
         return records.encoded(), records.places
     if not len(records) or len(records[0].as_py()) == HEADER + len(record(records, 0)) + FOOTER:
@@ -95,14 +95,14 @@ def apart(records: RecordBlock) -> tuple[pa.LargeBinaryArray, np.ndarray | None]
 
 
 def joined(frames: pa.LargeBinaryArray) -> pa.Buffer | bytes:
-    """The bytes of all frames, concatenated."""
+    """Concatenates the bytes of all frames."""
     offsets = np.frombuffer(frames.buffers()[1], np.int64, len(frames) + 1, 8 * frames.offset)
     first, last = int(offsets[0]), int(offsets[-1])
     return frames.buffers()[2].slice(first, last - first) if last > first else b""
 
 
 def lengths(records: RecordBlock) -> np.ndarray:
-    """The frames' lengths in bytes, with their places: int64 `[n]`. Those of rows that are not encoded yet, as then."""
+    """Returns the lengths of frames with their places, also of rows before they are encoded: bytes, int64 `[n]`."""
     if isinstance(records, UnencodedRows):
         return records.lengths()
     offsets = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, 8 * records.offset)
@@ -110,7 +110,7 @@ def lengths(records: RecordBlock) -> np.ndarray:
 
 
 def of_lengths(lengths: np.ndarray, data: bytes | np.ndarray) -> pa.LargeBinaryArray:
-    """Concatenated frames as an array that shares their bytes. `lengths` in bytes, `[n]`."""
+    """Makes an array of concatenated frames that shares their bytes. `lengths` in bytes, `[n]`."""
     return _array(np.cumsum(lengths, dtype=np.int64), data)
 
 
@@ -150,7 +150,7 @@ class UnencodedRows:
 
     @staticmethod
     def of(batch: pa.RecordBatch, places: np.ndarray | None = None) -> UnencodedRows | None:
-        """The rows of a batch; None if a feature is no number, or has no fixed number of values.
+        """Makes rows of a batch; returns None if a feature is not numeric, or has no fixed number of values.
 
         Args:
           batch: the features.
@@ -196,12 +196,12 @@ class UnencodedRows:
         return self.fields[:-1] if self.fields[-1][0] == PLACE else self.fields
 
     def take(self, rows: np.ndarray) -> UnencodedRows:
-        """Some of the rows."""
+        """Selects rows by their numbers."""
         whole = self.data.view(np.dtype((np.void, self.data.itemsize)))  # copied at once, and not feature by feature
         return UnencodedRows(self.fields, whole[rows].view(self.data.dtype))
 
     def lengths(self) -> np.ndarray:
-        """The frames' lengths in bytes, int64 `[rows]`, without encoding them."""
+        """Computes the lengths of the frames in bytes, int64 `[rows]`, without encoding the rows."""
         pattern = np.zeros(len(self), np.int64)
         for column in self.columns:
             sizes = column.sizes[:1] if column.sizes.strides[0] == 0 else column.sizes  # one row stands for all
@@ -216,11 +216,11 @@ class UnencodedRows:
         return HEADER + 1 + varint + pattern + FOOTER + (0 if self.places is None else PLACE_BYTES)
 
     def frames(self) -> pa.LargeBinaryArray:
-        """The rows as framed tf.Examples, each followed by its place if they have places: large_binary `[rows]`."""
+        """Encodes the rows as framed tf.Examples, each followed by its place if it has one: large_binary `[rows]`."""
         return self.encoded() if self.places is None else with_places(self.encoded(), self.places)
 
     def encoded(self) -> pa.LargeBinaryArray:
-        """The rows as framed tf.Examples alone, large_binary `[rows]`."""
+        """Encodes the rows as framed tf.Examples alone, large_binary `[rows]`."""
         columns = self.columns
         integers = [column.sizes for column in columns if column.values.dtype.kind == "i"]
         groups = _alike(np.concatenate([*integers, np.empty((len(self), 0), np.uint8)], axis=1))
@@ -250,7 +250,7 @@ class UnencodedRows:
 
 
 def row_type(fields: Sequence[Field]) -> np.dtype:
-    """The type of a row: a field for each feature, called by its place."""
+    """Returns the NumPy type of a row, whose fields are named by the numbers of the features."""
     return np.dtype([(str(i), _DTYPE[kind], (width,)) for i, (_, kind, width) in enumerate(fields)])
 
 
@@ -258,12 +258,12 @@ RecordBlock: TypeAlias = pa.LargeBinaryArray | UnencodedRows  # framed tf.Exampl
 
 
 def frames(records: RecordBlock) -> pa.LargeBinaryArray:
-    """Records as framed tf.Examples, large_binary `[rows]`."""
+    """Returns records as framed tf.Examples, large_binary `[rows]`."""
     return records.frames() if isinstance(records, UnencodedRows) else records
 
 
 def taken(records: RecordBlock, rows: np.ndarray) -> RecordBlock:
-    """Some of the records."""
+    """Selects records by their numbers."""
     return records.take(rows) if isinstance(records, UnencodedRows) else records.take(pa.array(rows))
 
 

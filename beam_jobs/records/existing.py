@@ -21,7 +21,7 @@ Key = tuple[str, int]  # a reject's source and offset: no two rejects of a datas
 
 
 def open_base(path: str, *, trust: bool) -> OpenDataset:
-    """The dataset to append to.
+    """Opens the dataset to append to.
 
     Raises:
       UsageError: there is none, or none that can be appended to.
@@ -40,7 +40,7 @@ def open_base(path: str, *, trust: bool) -> OpenDataset:
 
 
 def rejects_of(base: OpenDataset) -> dict[Key, Reject]:
-    """All rejects of the dataset's current run.
+    """Reads all rejects of the dataset's current run, by source and offset.
 
     Raises:
       MillraceError: a file of rejects is not as it was written.
@@ -53,7 +53,7 @@ def rejects_of(base: OpenDataset) -> dict[Key, Reject]:
 
 
 def files_of(base: OpenDataset, name: re.Pattern[str]) -> Iterator[bytes]:
-    """The files of the dataset's current run with such names, one by one.
+    """Reads the files of the dataset's current run whose names match, one by one.
 
     Raises:
       MillraceError: one is not as it was written.
@@ -64,7 +64,7 @@ def files_of(base: OpenDataset, name: re.Pattern[str]) -> Iterator[bytes]:
 
 
 def copy_files(base: OpenDataset, run_dir: str) -> None:
-    """The old run's files that stay as they are: schema, ingest graph, parity. The pipeline writes the transform.
+    """Copies the files of the old run that stay: schema, ingest graph, parity. The pipeline writes the transform.
 
     What describes all records (rejects, inputs, statistics, the report) is written anew.
 
@@ -81,7 +81,7 @@ def copy_files(base: OpenDataset, run_dir: str) -> None:
 
 
 def statistics_of(base: OpenDataset) -> bytes | None:
-    """The sketches of the statistics of the dataset's records; None if it has none.
+    """Reads the sketches of the statistics of the dataset's records; returns None if it has none.
 
     Raises:
       MillraceError: they are not as they were written.
@@ -106,7 +106,7 @@ Content = tuple[str, str]  # the digest of an image's file, and its path
 
 
 def image_digest(data: bytes) -> bytes:
-    """The digest of an image's file, 8 bytes: also what its split is drawn by."""
+    """Returns the digest of an image's file, 8 bytes, by which its split is drawn, too."""
     return hashlib.blake2b(data, digest_size=8).digest()
 
 
@@ -140,7 +140,7 @@ def place_contents(run_dir: str, files: Iterable[str], *, onto: OpenDataset | No
 
 
 def contents_of(base: OpenDataset) -> Iterator[Content]:
-    """The digest and the path of each image of a dataset."""
+    """Yields the digest and the path of each image of a dataset."""
     for data in files_of(base, layout.CONTENTS):
         for line in data.splitlines():
             digest, path = parse_json(line)

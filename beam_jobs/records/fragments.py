@@ -109,7 +109,7 @@ class FragmentTable:
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> FragmentTable:
-        """The table, in the order of the input, so that shards do not depend on the order of execution."""
+        """Makes the table in the order of the input, so that shards do not depend on the order of execution."""
         fragments = sorted(fragments, key=lambda f: f.place)
 
         def starts(counts: list[np.ndarray]) -> np.ndarray:
@@ -119,7 +119,7 @@ class FragmentTable:
         return cls(paths, fields, starts([f.rows for f in fragments]), starts([f.sizes for f in fragments]))
 
     def of_buckets(self, buckets: range) -> FragmentTable:
-        """The slices of consecutive buckets."""
+        """Returns the slices of consecutive buckets."""
         columns = slice(buckets.start - self.first, buckets.stop - self.first + 1)
         return FragmentTable(self.paths, self.fields, self.rows[:, columns], self.sizes[:, columns], buckets.start)
 
@@ -134,11 +134,11 @@ class FragmentTable:
         return int((self.rows[:, -1] - self.rows[:, 0]).sum())
 
     def bucket_sizes(self) -> list[int]:
-        """The number of framed bytes in each bucket."""
+        """Returns the number of framed bytes in each bucket."""
         return np.diff(self.sizes.sum(axis=0)).tolist()
 
     def read_bucket(self, bucket: int) -> RecordBlock:
-        """All records of a bucket: rows if all fragments hold such with the same features, else frames."""
+        """Reads all records of a bucket: rows if all its fragments hold rows with the same features, else frames."""
         bucket -= self.first
         parts = np.flatnonzero(self.rows[:, bucket + 1] > self.rows[:, bucket]).tolist()
         if len({self.fields[part] for part in parts}) > 1:
@@ -176,7 +176,7 @@ def _read_slice(path: str, start: int, into: np.ndarray) -> None:
 
 
 def merge_buckets(table: FragmentTable, *, seed: int) -> Iterator[RecordBlock]:
-    """A shard's records, bucket by bucket, each bucket permuted."""
+    """Yields a shard's records, bucket by bucket, each bucket permuted."""
     for bucket in table.buckets:
         records = table.read_bucket(bucket)
         order = permutation(seed, bucket, len(records))

@@ -57,7 +57,7 @@ class Result:
     leakage: dict[str, Any] | None = None  # what `schemas.profile.leakage` found, if it was looked for
 
     def total(self, stage: str, *, reason: str | None = None) -> int:
-        """The records that a stage counted, for one reason (for WRITTEN: split) or all."""
+        """Returns how many records a stage counted, for one reason (for WRITTEN: split) or all."""
         return sum(n for (at, why), n in self._totals.items() if at == stage and reason in (None, why))
 
     @property
@@ -66,7 +66,7 @@ class Result:
         return sum(n for (at, _), n in self._totals.items() if rejects(at))
 
     def totals(self) -> Iterator[tuple[str, str, int]]:
-        """(stage, reason or split, records) of all written and rejected records, sorted."""
+        """Yields (stage, reason or split, records) of all written and rejected records, sorted."""
         for (stage, reason), n in sorted(self._totals.items()):
             if stage == WRITTEN or rejects(stage):
                 yield stage, reason, n
@@ -92,7 +92,7 @@ _FILES = {"shards": WrittenShard, "count_files": CountFile, "reject_files": Reje
 
 
 def late_rejects(result: Result, raw_bytes: RawBytes) -> list[Reject]:
-    """The transform's rejects, with raw bytes that are read from the input."""
+    """Reads the transform's rejects, and their raw bytes from the input."""
     return with_raw_bytes([f.path for f in result.late_rejects], raw_bytes) if result.late_rejects else []
 
 

@@ -85,7 +85,7 @@ class WriteFragments(beam.DoFn):
         yield from map(GlobalWindows.windowed_value, self.written())
 
     def written(self) -> Iterator[Fragment]:
-        """What has been handed to the thread, once it is written."""
+        """Waits until the thread has written its fragment, and yields it."""
         pending, self.pending = self.pending, []
         for future in pending:
             yield future.result()
@@ -108,7 +108,7 @@ class MergeFragments(beam.DoFn):
             yield from list(pool.map(self.merge, merges))
 
     def merges(self, table: FragmentTable) -> Iterator[tuple[str, int, FragmentTable]]:
-        """The shards to write: of each the split, its number there, and the buckets that are merged into it."""
+        """Yields the shards to write: the split, the shard's number there, and the buckets that are merged into it."""
         plan = self.options.plan
         for split, name in enumerate(SPLITS):
             first, count = plan.first(name), plan.buckets[split]
@@ -132,7 +132,7 @@ class MergeFragments(beam.DoFn):
 
 
 def carrier(options: ShardOptions) -> ByValue | ByFile:
-    """How the runner's shuffle carries the pieces of shards."""
+    """Returns how the runner's shuffle carries the pieces of shards."""
     return ByValue() if options.spills is None else ByFile(options.spills)
 
 

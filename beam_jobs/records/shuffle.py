@@ -49,7 +49,7 @@ def spans(lengths: np.ndarray, size: int) -> Iterator[tuple[int, int, int]]:
 
 
 def pieces_by_bucket(frames: pa.LargeBinaryArray, buckets: np.ndarray) -> Iterator[tuple[int, Piece]]:
-    """The records of each bucket that occurs in `buckets`, in ascending order of the buckets."""
+    """Yields the records of each bucket that occurs in `buckets`, in ascending order of the buckets."""
     order = np.argsort(buckets, kind="stable")
     ordered, taken = buckets[order], frames.take(pa.array(order))
     bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(order)]
@@ -109,7 +109,7 @@ class ShuffledGroup:
                 self._files.add(number, piece)
 
     def chunks(self) -> Iterator[pa.LargeBinaryArray]:
-        """The framed records in random order, some at a time."""
+        """Yields the framed records in random order, some at a time."""
         if self._files is None:
             pieces, self._held = self._held, []
             yield from self._permuted(pieces)
@@ -150,7 +150,7 @@ class _Files:
         self._open.close()
 
     def pieces(self, number: int, size: int) -> Iterator[Piece]:
-        """The records of a file, in pieces of about `size` bytes; the file is removed at the end."""
+        """Yields the records of a file, in pieces of about `size` bytes; the file is removed at the end."""
         path = self._paths[number]
         lengths = np.fromfile(f"{path}.lengths", np.int32)
         with open(path, "rb") as file:
@@ -172,12 +172,12 @@ class ByValue:
     collect: ClassVar[int] = 32 << 20
 
     def send(self, pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Any]]:
-        """What is shuffled for pieces, by bucket."""
+        """Yields what is shuffled in place of pieces, by bucket."""
         for bucket, piece in pieces:
             yield bucket, (piece.lengths.tobytes(), piece.data)
 
     def receive(self, sent: Iterable[Any]) -> Iterator[Piece]:
-        """The pieces, one after the other; goes through `sent` once."""
+        """Yields the pieces, one after the other; goes through `sent` once."""
         for lengths, data in sent:
             yield Piece(np.frombuffer(lengths, np.int32), data)
 

@@ -63,7 +63,7 @@ class Prepared:
     choice: Choice = dataclasses.field(default_factory=Choice)
 
     def outcome(self, manifest: Manifest) -> AppendOutcome:
-        """The outcome, by the manifest that the dataset has now."""
+        """Returns the outcome, given the manifest that the dataset has now."""
         return AppendOutcome(self.base.manifest, manifest, self.skipped, self.choice)
 
 

@@ -94,19 +94,19 @@ def place_parity(run_dir: str, result: Result) -> None:
 
 
 def collected(result: Result) -> Statistics | None:
-    """The statistics of the written records; None if they were not collected."""
+    """Reads the statistics of the written records; returns None if they were not collected."""
     path = result.statistics
     return None if path is None else Statistics.from_bytes(storage.read_bytes(path), source=path)
 
 
 def described_before(base: OpenDataset) -> Statistics | None:
-    """The statistics of a dataset's records; None if it has none."""
+    """Reads the statistics of a dataset's records; returns None if it has none."""
     sketches = statistics_of(base)
     return None if sketches is None else Statistics.from_bytes(sketches)
 
 
 def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
-    """Pairs of a raw and a transformed record, of which both sides were kept."""
+    """Yields pairs of a raw and a transformed record of one row or image."""
     places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
     for place in places[:: max(1, -(-len(places) // parity.ROW_LIMIT))]:
         yield result.parity_raw[place], result.parity_transformed[place]
@@ -265,7 +265,7 @@ def publish(run: NewRun, manifest: Manifest | PredictionsManifest) -> None:
 
 
 def entries(run: NewRun, result: Result, listed: dict[str, Any]) -> dict[str, Any]:
-    """The entries of a manifest, whatever was written: the run, the inputs as they are `listed`, and the counts."""
+    """Returns what every manifest says: the run, the inputs as they are `listed`, and the counts."""
     return {
         "run": run.id,
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -278,7 +278,7 @@ def entries(run: NewRun, result: Result, listed: dict[str, Any]) -> dict[str, An
 
 
 def place_split(run: NewRun, result: Result, split: str, compression: str) -> SplitShards:
-    """A split's shards in order; leaves out shards without rows."""
+    """Gives the shards of a split their final names, and leaves out those without rows."""
     written = [shard for shard in result.shards if shard.split == split and shard.rows]
 
     def name(number: int, of: int) -> str:
@@ -289,7 +289,7 @@ def place_split(run: NewRun, result: Result, split: str, compression: str) -> Sp
 
 
 def place_shards(run: NewRun, written: Iterable[WrittenShard], name_of: Callable[[int, int], str]) -> tuple[Shard, ...]:
-    """The shards in order, those in staging under their final names: `name_of` their number and how many they are."""
+    """Gives shards in staging their final names, and returns all in order. `name_of(number, count)` makes a name."""
     ordered = sorted(written, key=lambda shard: shard.index)
 
     def place(numbered: tuple[int, WrittenShard]) -> Shard:
@@ -329,7 +329,7 @@ def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[Fi
 
 
 def replaced(output: str, read: Callable[[str], M]) -> M | None:
-    """The manifest that is replaced; None if there is none, or one of another format version."""
+    """Reads the manifest that is replaced; returns None if there is none, or one of another format version."""
     if not storage.exists(layout.join(output, layout.MANIFEST)):
         return None
     try:

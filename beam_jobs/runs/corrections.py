@@ -33,7 +33,7 @@ class Correction:
         return self.source, self.offset
 
     def encoded(self, encoding: str) -> bytes:
-        """The record's bytes as its file would hold them.
+        """Returns the record's bytes as its file would hold them.
 
         Raises:
           UsageError: the text has no bytes in that encoding.
@@ -66,7 +66,7 @@ class Choice:
 
 
 def choose_corrected(base: OpenDataset, patterns: Sequence[str]) -> tuple[Choice, JobSource | None]:
-    """What of files of corrected rejects is tried again, also as the raw data of a run; None if nothing is.
+    """Reads files of corrected rejects. Returns what is tried again, and as the raw data of a run; None if nothing is.
 
     Raises:
       UsageError: a file or a line cannot be read, or a correction is not as it must be.
@@ -125,7 +125,7 @@ def _correction(line: bytes, place: str) -> Correction:
 def choose(
     corrections: Sequence[Correction], rejects: Mapping[Key, Reject], encodings: Mapping[str, str] | None
 ) -> Choice:
-    """What of the corrections is to be tried again.
+    """Returns which of the corrections are tried again.
 
     Args:
       corrections: as they were read.

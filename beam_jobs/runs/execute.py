@@ -117,9 +117,9 @@ class Launch(Generic[M]):
                         self._end_remote(self.remote, error)
                     raise
 
-    def _hand_over(self, job_id: str = "", place: str = "") -> None:
+    def _hand_over(self, job_id: str = "", place: str | None = None) -> None:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        reference = jobs.reference(self._options.runner, self._options.beam_args, job_id, place)
+        reference = jobs.reference(self._options, job_id, place)
         self.holder = RemoteHolder(run=self._run.id, job=reference, since=now)
         lease_of_job(self._run.output, self._run.id).hand_over(self.holder)
 

@@ -54,7 +54,7 @@ def check_options(
 
 
 def lost_corrections(output: str) -> Iterator[str]:
-    """What is to be said before a dataset is replaced whose corrected records are in no input file."""
+    """Yields a warning if a dataset is replaced that holds corrected records, which are in no input file."""
     if not storage.exists(layout.join(output, layout.MANIFEST)):
         return
     with contextlib.suppress(MillraceError):  # of another version of the format
@@ -144,7 +144,7 @@ def _prepared(
 
 
 def open_transform(options: JobOptions, source: JobSource) -> OtherTransform | None:
-    """The transform that --transform_from names, if it is given.
+    """Opens the transform that --transform_from names; returns None without that option.
 
     Raises:
       UsageError: there is no dataset, or its transform cannot be applied to this data.
@@ -168,7 +168,7 @@ def open_transform(options: JobOptions, source: JobSource) -> OtherTransform | N
 
 
 def load_preprocessing(reference: str | None) -> PreprocessingFn | None:
-    """The user's preprocessing_fn; None if none is given.
+    """Imports the user's preprocessing_fn; returns None if none is given.
 
     Raises:
       UsageError: it cannot be imported.

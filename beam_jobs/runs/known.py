@@ -35,7 +35,7 @@ class New(Generic[T]):
 
 
 def choose_new(base: OpenDataset, listing: storage.Listing, *, skip_known: bool) -> New[storage.Listing]:
-    """The files of rows that the dataset does not hold yet. Reads only those that are as large as another file.
+    """Finds the files of rows that the dataset lacks. Reads only files that are as large as another one.
 
     Args:
       base: the dataset.
@@ -102,7 +102,7 @@ def _refuse_known(base: OpenDataset, known_paths: Mapping[str, str], *, skip_kno
 
 
 def choose_new_images(base: OpenDataset, source: ImageSource, *, skip_known: bool) -> New[ImageSource | None]:
-    """The images that the dataset does not hold yet; None if there are none. Reads all images once.
+    """Finds the images that the dataset lacks; returns None if there are none. Reads all images once.
 
     Args:
       base: the dataset.

@@ -20,7 +20,7 @@ OF_ADDED = frozenset({UNSEEN_VALUES, DRIFT})  # the codes of warnings about adde
 
 
 def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
-    """The manifest of the dataset with the added records.
+    """Returns the manifest of the dataset with the added records.
 
     Args:
       base: the manifest before.
@@ -59,7 +59,7 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
 
 
 def merged_inputs(base: OpenDataset, added: Iterable[InputPart], *, tried: Sequence[Reject]) -> Iterator[InputPart]:
-    """The entries of the dataset's inputs, and of what was read now.
+    """Yields the entries of the dataset's inputs, and of the inputs that were read now.
 
     New files of rows are inputs each. Images are counted under the one listing that names them all, which grows.
 
@@ -83,7 +83,7 @@ def merged_inputs(base: OpenDataset, added: Iterable[InputPart], *, tried: Seque
 
 
 def count_inputs(base: Manifest, added: int, *, tried: bool) -> int:
-    """How many inputs `merged_inputs` yields."""
+    """Returns how many inputs `merged_inputs` yields."""
     return base.number_of_inputs if tried or base.classes else base.number_of_inputs + added
 
 

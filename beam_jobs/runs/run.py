@@ -58,7 +58,7 @@ class Kind(Generic[M_co]):
     prune: Callable[[str, Lease], object]
 
     def clear(self, output: str, run_lease: Lease) -> None:
-        """Prunes. Failure is only a warning: what was written is complete without this."""
+        """Prunes, and only warns if that fails: what was written is complete without it."""
         try:
             self.prune(output, run_lease)
         except (MillraceError, KeyboardInterrupt) as error:
@@ -168,7 +168,7 @@ class OtherTransform:
 
     @classmethod
     def of(cls, base: OpenDataset) -> OtherTransform:
-        """The transform that a dataset's records went through."""
+        """Returns the transform that a dataset's records went through."""
         return cls(base.graphs_dir, base.run, base.manifest.preprocessing_fn)
 
 
@@ -252,5 +252,5 @@ SOURCES: Mapping[type[AnySchema], Callable[[Any, JobInput], JobSource]] = {
 
 
 def open_source(schema: AnySchema, raw: JobInput) -> JobSource:
-    """The source that a job reads. Raises UsageError if the input does not match the schema."""
+    """Opens the source that a job reads. Raises UsageError if the input does not match the schema."""
     return SOURCES[type(schema)](schema, raw)

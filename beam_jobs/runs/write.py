@@ -63,7 +63,7 @@ class WriteDataset:
         return (self.transform or self.options).preprocessing_fn
 
     def known_ids(self) -> Mapping[str, KnownIds]:
-        """Of features whose unknown values are counted: all, where the transform is that of the dataset before."""
+        """Returns the ids of known values by feature: of an append, which counts what vocabularies lack."""
         from beam_jobs.transform.vocabularies import known_ids
 
         if (
@@ -123,19 +123,19 @@ def started_children(options: JobOptions, source: JobSource, run: NewRun) -> Ite
     """
     local = options.is_local and storage.is_local(run.staging)
     if not (local and isinstance(source, RowSource)):
-        _tell(options, 0)
+        _note_unused_workers(options, 0)
         yield None
         return
     with (
         temporary_folder(run.staging, here=True) as folder,
         contextlib.closing(source.children(folder, options)) as children,
     ):
-        _tell(options, len(children.pids))
+        _note_unused_workers(options, len(children.pids))
         yield children
 
 
-def _tell(options: JobOptions, children: int) -> None:
-    """Says what there is to say of the processes that were asked for."""
+def _note_unused_workers(options: JobOptions, children: int) -> None:
+    """Prints a note if --workers asks for processes that this job cannot use."""
     workers = options.workers
     if workers is not None and workers > 1 and not children and not options.quiet:
         note = (
@@ -146,7 +146,7 @@ def _tell(options: JobOptions, children: int) -> None:
 
 
 def plan_shards(options: JobOptions, source: JobSource, staging: str, temp_dir: str) -> ShardOptions:
-    """How rows are distributed over shards, given what is known before the data is read."""
+    """Plans how rows are distributed over shards, from what is known before the data is read."""
     from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle, shards_of
 
     shares = source.shares()

@@ -8,6 +8,7 @@ import pytest
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from beam_jobs.core import workers
+from beam_jobs.core.options import RunnerOptions
 from beam_jobs.core.progress import Counters
 from beam_jobs.engines import jobs
 from beam_jobs.engines.dataflow import DataflowJob
@@ -54,7 +55,7 @@ def test_dataflow_counts_rows_bytes_and_rejects(running_cloud, dataflow, people,
     printed = capsys.readouterr().err
     job_id = list(dataflow.jobs)[-1]
     assert f"https://console.cloud.google.com/dataflow/jobs/us-central1/{job_id}?project=tests" in printed
-    job = DataflowJob(jobs.reference("DataflowRunner", beam_args, job_id, ""))
+    job = DataflowJob(jobs.reference(RunnerOptions(runner="DataflowRunner", beam_args=beam_args), job_id))
     assert job.state() == "DONE"
     assert_all_rows_are_counted(dict(job.counters()), people)
 

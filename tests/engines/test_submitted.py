@@ -69,11 +69,11 @@ def test_a_refusal_leaves_the_old_dataset_and_is_told_to_whoever_asks(there: Sub
 
 
 @contextlib.contextmanager
-def launched(there: Submitting, *flags: str) -> Iterator[subprocess.Popen[str]]:
-    """A launcher in a process of its own, once its job runs."""
-    argv = [sys.executable, "-m", "beam_jobs.preprocess", *there.argv(*flags), "--runner", there.runner]
+def launched(there: Submitting, *argv: str) -> Iterator[subprocess.Popen[str]]:
+    """A launcher in a process of its own, once its job runs. `argv`: but for the runner."""
+    command = [sys.executable, "-m", "beam_jobs.preprocess", *argv, "--runner", there.runner, *there.beam_args]
     process = subprocess.Popen(
-        [*argv, *there.beam_args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     try:
         until(lambda: process.poll() is not None or there.is_submitted, "the job is submitted")
@@ -85,12 +85,27 @@ def launched(there: Submitting, *flags: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_killed_launchers_job_commits(there: Submitting) -> None:
-    with launched(there) as launcher:
+    with launched(there, *there.argv()) as launcher:
         launcher.kill()
         launcher.wait()
     assert there.wait().data["state"] == "committed"
     assert verify_dataset(there.output) == []
     assert open_dataset(there.output).manifest.written == 300
+
+
+def test_a_killed_launchers_append_commits(there: Submitting, tmp_path: Path) -> None:
+    """It is added beside the dataset, and its rejects to the dataset's."""
+    assert there.locally().code == 0
+    header, *rows = people_csv(350).splitlines()
+    (tmp_path / "more.csv").write_text("\n".join([header, *rows[300:], "too,few\n"]))
+    argv = ["--append_to", there.output, "--input", str(tmp_path / "more.csv"), "--max_rejects", "1", "--quiet"]
+    with launched(there, *argv) as launcher:
+        launcher.kill()
+        launcher.wait()
+    assert there.wait().data["state"] == "committed"
+    assert verify_dataset(there.output) == []
+    manifest = open_dataset(there.output).manifest
+    assert (manifest.written, manifest.rejected) == (350, 4)
 
 
 def test_a_worker_that_is_killed_in_the_commit_leaves_the_old_dataset_or_the_new(
@@ -99,7 +114,7 @@ def test_a_worker_that_is_killed_in_the_commit_leaves_the_old_dataset_or_the_new
     """Whichever it is, the dataset is whole, the launcher says which, and the next job works."""
     assert there.locally().code == 0
     old = open_dataset(there.output).run
-    with launched(there, "--overwrite") as launcher:
+    with launched(there, *there.argv("--overwrite")) as launcher:
         until(lambda: list(Path(there.output).glob(f"*/{layout.SCHEMA_YAML}"))[1:], "the commit begins")
         for pid in prism.workers():
             os.kill(pid, signal.SIGKILL)
@@ -113,7 +128,7 @@ def test_a_worker_that_is_killed_in_the_commit_leaves_the_old_dataset_or_the_new
 
 
 def test_ctrl_c_leaves_the_job_which_commits_by_itself(there: Submitting) -> None:
-    with launched(there) as launcher:
+    with launched(there, *there.argv()) as launcher:
         launcher.send_signal(signal.SIGINT)
         printed = launcher.communicate(timeout=60)[0]
         assert f"it goes on and commits by itself; `millrace job cancel --output {there.output}` ends it" in printed

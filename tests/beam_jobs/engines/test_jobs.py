@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import traceback
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.testing.util import assert_that, equal_to
 
 from beam_jobs import preprocess
 from beam_jobs.core.accounting import TooManyRejects
 from beam_jobs.engines import remote_job, runner
-from beam_jobs.engines.runner import LocalOptions, LocalRunner
+from beam_jobs.engines.runner import LocalRunner
 from schemas.dataset import OpenDataset
 from schemas.errors import MillraceError, UsageError
 from tests.support import commands
@@ -181,40 +178,3 @@ def test_a_local_job_writes_the_same_with_fewer_transforms(tmp_path):
         assert any(part in name for name in beams.transforms), part
         assert not any(part in name for name in ours.transforms), part
     assert len(ours.transforms) < 0.9 * len(beams.transforms)
-
-
-@pytest.mark.slow
-def test_elements_are_unchanged():
-    values = [{"a": 1}, {"a": 2, "b": (3, None)}]
-    with beam.Pipeline(runner=LocalRunner()) as pipeline:
-        assert_that(pipeline | "Some" >> beam.Create(values) | beam.Reshuffle(), equal_to(values), label="some")
-        assert_that(pipeline | "None" >> beam.Create([]), equal_to([]), label="none")
-
-
-@pytest.mark.slow
-def test_what_is_combined_in_many_places_is_combined_in_one():
-    with beam.Pipeline(runner=LocalRunner()) as pipeline:
-        numbers = pipeline | beam.Create(range(100))
-        assert_that(numbers | beam.CombineGlobally(sum).with_fanout(4), equal_to([4950]))
-
-
-class TestOptions:
-    def test_a_view_is_made_once_and_all_views_share_their_values(self):
-        options = LocalOptions(["--direct_num_workers", "2"])
-        view = options.view_as(DirectOptions)
-        assert view.direct_num_workers == 2
-        view.direct_num_workers = 3
-        assert options.view_as(DirectOptions) is view
-        assert options.view_as(StandardOptions).view_as(DirectOptions).direct_num_workers == 3
-        assert options.get_all_options()["direct_num_workers"] == 3
-
-    def test_a_copy_has_values_of_its_own(self):
-        """Beam copies the options that it is given."""
-        options = LocalOptions(["--direct_num_workers", "2"])
-        options.view_as(DirectOptions).direct_num_workers = 3
-        copied = copy.deepcopy(options)
-        copied.view_as(DirectOptions).direct_num_workers = 4
-        assert [
-            pipeline_options.view_as(DirectOptions).direct_num_workers for pipeline_options in (options, copied)
-        ] == [3, 4]
-        assert copied.get_all_options()["direct_num_workers"] == 4

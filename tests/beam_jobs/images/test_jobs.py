@@ -20,7 +20,7 @@ from schemas import storage
 from schemas.dataset import OpenDataset, layout
 from schemas.dataset.statistics import read_statistics
 from schemas.dataset.verify import verify_dataset
-from schemas.errors import MillraceError, UsageError
+from schemas.errors import UsageError
 from schemas.rejects import Reject
 from schemas.storage import Listing, list_files
 from tests.support.datasets import rejects_of, written
@@ -222,17 +222,6 @@ def test_a_file_is_read_once_and_may_change_or_go_behind_the_job(tmp_path, monke
     raw_examples = [tf.train.Example.FromString(r.numpy()) for r in parity_records(dataset, layout.PARITY_RAW)]
     assert len(raw_examples) == len(list(parity_records(dataset, layout.PARITY_TRANSFORMED))) == 12
     assert {e.features.feature["image"].bytes_list.value[0] for e in raw_examples} == set(files.values())
-
-
-@pytest.mark.slow
-def test_too_many_broken_images_fail_the_job(tmp_path):
-    write_folders(tmp_path / "raw", per_class=6)
-    for i in range(12):
-        (tmp_path / "raw" / "disc" / f"bad{i}.png").write_bytes(b"broken")
-    with pytest.raises(MillraceError, match="--max_rejects 10"):
-        run(tmp_path, ALL_TRAIN, str(tmp_path / "raw/*/*"))
-    assert not (tmp_path / "out" / layout.MANIFEST).exists()
-    assert len(list((tmp_path / "out" / layout.FAILED).glob("*/rejects-*.jsonl"))) >= 1
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,6 @@ def test_more_records_than_are_summed_at_once_are_all_sealed(tmp_path):
     assert read_back(sealed(frames), tmp_path) == records
 
 
-def test_a_slice_is_joined_and_measured_by_itself(tmp_path):
-    records = [b"a", b"", b"ccc", b"dd"]
-    part = framed(records)[1:3]
-    assert read_back(part, tmp_path) == records[1:3]
-    assert lengths(part).tolist() == [HEADER + FOOTER, HEADER + 3 + FOOTER]
-
-
 FLOAT, INT = pa.float32(), pa.int64()
 
 
@@ -249,13 +242,6 @@ def test_a_bucket_that_is_merged_in_parts_is_permuted_as_one(tmp_path, monkeypat
     whole = merged(table.of_buckets(range(3)))
     monkeypatch.setattr(fragments, "ROWS_AT_ONCE", 7)
     assert merged(table.of_buckets(range(3))) == whole
-
-
-def test_the_order_in_which_batches_were_written_does_not_matter(tmp_path):
-    plan = ShufflePlan((2, 1, 0), seed=1)
-    made = [write_fragment(encoded_batch(file, 100), plan, str(tmp_path)) for file in range(4)]
-    shards = [merged(FragmentTable.of(order)) for order in (made, made[::-1])]
-    assert shards[0] == shards[1]
 
 
 @contextlib.contextmanager

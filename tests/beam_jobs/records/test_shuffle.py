@@ -9,19 +9,16 @@ from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from beam_jobs.core.shuffle_plan import (
-    BUCKET_BYTES,
     ShardOptions,
     ShufflePlan,
     group_buckets,
     plan_shuffle,
 )
 from beam_jobs.records import examples
-from beam_jobs.records.encode import Encoded
-from beam_jobs.records.shards import AssignShards, WriteShards
+from beam_jobs.records.shards import WriteShards
 from beam_jobs.records.shuffle import ByFile, ByValue, Piece, ShuffledGroup, pieces_by_bucket
 from schemas.errors import MillraceError
 from schemas.storage.tfrecord import read_frames
@@ -124,41 +121,6 @@ class TestWriteShards:
             data = Path(shard.path).read_bytes()
             assert (len(data), len(records_in(data))) == (shard.bytes, shard.rows)
             assert shard.bytes == pytest.approx(100_000 / files, rel=0.2)
-
-
-class TestAssignShards:
-    def encoded(self, records: list[bytes], offset: int) -> Encoded:
-        return Encoded(examples.framed(records), np.zeros(len(records), np.int8), 5, offset)
-
-    @pytest.mark.parametrize("collect", [1, 1 << 20])
-    def test_every_record_goes_to_the_bucket_that_its_place_draws(self, tmp_path, collect):
-        made = options(tmp_path)
-        assign = AssignShards(made)
-        assign.collect = collect
-        batches = [self.encoded([b"%d-%d" % (at, i) for i in range(50)], at) for at in (0, 100, 900)]
-        assign.start_bundle()
-        sent = [item for batch in batches for item in assign.process(batch)]
-        sent += [item.value for item in assign.finish_bundle()]
-        got = {(bucket, record) for bucket, (_, data) in sent for record in records_in(data)}
-        expected = {
-            (int(bucket), examples.record(batch.records, i))
-            for batch in batches
-            for i, bucket in enumerate(made.plan.draw(batch.splits, batch.file, batch.offset))
-        }
-        assert got == expected
-        assert len(sent) == (6 if collect == 1 else 2)  # collected batches are sent together
-
-    def test_rows_that_are_not_encoded_yet_are_sent_as_tf_examples(self, tmp_path):
-        ids = pa.array([[i * i] for i in range(300)], pa.list_(pa.int64()))
-        places = np.stack([np.full(300, 1 << 62), np.arange(300)], axis=1)
-        rows = examples.UnencodedRows.of(pa.RecordBatch.from_pydict({"id": ids}), places)
-        sent = []
-        for records in (rows, examples.frames(rows)):
-            assign = AssignShards(options(tmp_path))
-            assign.start_bundle()
-            assert not list(assign.process(Encoded(records, np.zeros(300, np.int8), 5, 0)))
-            sent.append([item.value for item in assign.finish_bundle()])
-        assert sent[0] == sent[1]
 
 
 RECORDS = [bytes([i]) * (i % 9) for i in range(100)]
@@ -268,11 +230,6 @@ def test_cells_by_split(shares, megabytes, num_shards, shard_mb, one_bucket, buc
         one_bucket_each=one_bucket,
     )
     assert plan.buckets == buckets
-
-
-def test_no_cell_is_expected_to_outgrow_memory():
-    plan = plan_shuffle(SHARES, estimated_bytes=10**10, num_shards=1, shard_bytes=64 * MB, seed=0)
-    assert 10**10 * 0.8 / plan.buckets[0] <= BUCKET_BYTES
 
 
 @pytest.mark.parametrize(

@@ -174,12 +174,6 @@ CASES: dict[str, Any] = {
         UsageError,
         r"day0\.csv: known to .* but with other content now",
     ),
-    "a known path with other content is not skipped": (
-        lambda days: days.day(1, name="day0.csv"),
-        {"skip_known": True},
-        UsageError,
-        "other content",
-    ),
     "another kind of values": (
         lambda days: text(days, DAYS_HEADER, *(f"d{i},old,1,1,a,a,a,no" for i in range(20))),
         {},

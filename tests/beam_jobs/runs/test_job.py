@@ -7,19 +7,16 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from beam_jobs.core.shuffle_plan import ShardOptions
 from beam_jobs.preprocess import main
 from beam_jobs.runs.job import run_job
-from schemas.dataset import OpenDataset, layout, open_dataset
+from schemas.dataset import layout, open_dataset
 from schemas.dataset.manifest import read_manifest
-from schemas.dataset.provenance import read_places
 from schemas.dataset.verify import verify_dataset
 from schemas.errors import MillraceError, UsageError
 from tests.support.datasets import rejects_of
@@ -91,43 +88,6 @@ def test_the_manifest_accounts_for_every_record(people):
     for reject in rejects_of(dataset):
         assert raw[reject.offset : reject.offset + len(reject.raw)] == reject.raw
         assert reject.source == str(people.raw)
-
-
-def placed(dataset: OpenDataset, split: str) -> list[tuple[bytes, list[int]]]:
-    """The split's records with their places, in an order of their own."""
-    stored = tf.data.TFRecordDataset(list(dataset.shards(split)), dataset.compression).as_numpy_iterator()
-    examples = (tf.train.Example.FromString(record).SerializeToString(deterministic=True) for record in stored)
-    return sorted(zip(examples, read_places(dataset, split).tolist(), strict=True))
-
-
-@pytest.mark.slow
-def test_the_result_does_not_depend_on_ranges_shards_or_shuffle(measured, monkeypatch):
-    people = measured
-    people.raw.write_text(people_csv(500) + 'stray,"quote\n' * 3)
-    expected = None
-    variants: list[dict[str, Any]] = [
-        {},
-        {"range_mb": 0.005, "num_shards": 3, "seed": 5},
-        {"compression": "gzip", "shard_size_mb": 0.01},
-    ]
-    for i, changes in enumerate(variants):
-        dataset = people.run(output=str(people.path / f"out{i}"), **changes)
-        got = {s: placed(dataset, s) for s in dataset.splits}
-        assert expected is None or got == expected
-        expected = got
-        if changes.get("num_shards"):
-            assert [len(dataset.shards(s)) for s in dataset.splits] == [3, 1, 1]
-    from beam_jobs.runs import write
-
-    original = write.plan_shards
-
-    def through_the_runner(*args):
-        options = original(*args)
-        return ShardOptions(options.plan, (4, 1, 1), options.shard_bytes, options.compression, options.staging, None)
-
-    monkeypatch.setattr(write, "plan_shards", through_the_runner)
-    dataset = people.run(output=str(people.path / "out-runner"))
-    assert {s: placed(dataset, s) for s in dataset.splits} == expected
 
 
 @pytest.mark.slow
