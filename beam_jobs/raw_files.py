@@ -1,4 +1,4 @@
-"""The statistics of raw files, by the schema of a dataset."""
+"""Reads raw files by the schema of a dataset, and collects their statistics."""
 
 from __future__ import annotations
 

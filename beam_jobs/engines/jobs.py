@@ -1,4 +1,4 @@
-"""Submitted jobs by their references: any process can ask the runner about one, or cancel it."""
+"""Asks the runner about a submitted job, from any process, by the job's reference in the lease."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _TO_DO = {
 
 
 def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> PortableRunner:
-    """A runner like the given one, which calls `note` with the job service's client and the id of a submitted job.
+    """Makes a runner like this one that calls `note` with the job service's client and the id of a submitted job.
 
     It raises a MillraceError of one line if its job service does not start or answer.
     """

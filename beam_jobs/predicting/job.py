@@ -313,11 +313,11 @@ def run_job(
     check_cluster(options, paths_of(options))
     check(options)
     schema, notes = check_export(options.export, trust=options.trust)
-    work = prepare(options, schema, notes, report)
+    job = prepare(options, schema, notes, report)
     with new_run(options.output, break_lease=options.break_lease) as run:
         check(options)  # again: another job may have committed before this one got the lease
         load_libraries(verbose=options.verbose, quiet=options.quiet)
-        return execute(work, run)
+        return execute(job, run)
 
 
 def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:

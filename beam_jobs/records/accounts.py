@@ -1,7 +1,7 @@
-"""What became of the records of each input: counted in the pipeline, checked by the launcher, part by part.
+"""Accounts of the records of each input: counted in the pipeline, and checked by its last step, part by part.
 
-The counts of the inputs of a part lie in a file, beside the inputs themselves (`beam_jobs.core.inputs`). Neither the
-launcher nor a worker ever holds those of all inputs.
+The counts of the inputs of a part lie in a file, beside the inputs themselves (`beam_jobs.core.inputs`). No process
+ever holds those of all inputs.
 """
 
 from __future__ import annotations

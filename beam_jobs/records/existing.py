@@ -1,4 +1,4 @@
-"""A dataset that a run adds to: opened and checked, what stays of it copied, what it knows of images."""
+"""Opens a dataset that a run adds to, and reads or copies what stays of it: rejects, statistics, digests of images."""
 
 from __future__ import annotations
 

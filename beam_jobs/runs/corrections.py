@@ -1,4 +1,4 @@
-"""Corrected lines of `rejects-*.jsonl`, and which of them an append tries again: those that are rejects still."""
+"""Reads corrected lines of `rejects-*.jsonl`, and chooses those whose records are still rejected, to try them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the new input the dataset knows already: by the digest of its content, and by its path."""
+"""Finds out which new input a dataset holds already: by the digest of its content, and by its path."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool
 
 
 def temporary_folder(staging: str, *, here: bool) -> contextlib.AbstractContextManager[str]:
-    """The folder for tf.Transform's graphs and, in a local job, for everything that it reads again before the commit.
+    """Makes a folder for tf.Transform's graphs and, in a local job, for what it reads again before the commit.
 
     `here`: the job is local. The folder is in the staging folder, so that it is removed with the leftovers of a killed
     job. A local job that writes to GCS has it on local disk.

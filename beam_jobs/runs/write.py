@@ -1,4 +1,4 @@
-"""What a run that writes a dataset does: raw data through a transform, to shards, and their commit."""
+"""Writes a dataset: plans the shards, and builds the pipeline that takes raw data through a transform to them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class WriteDataset:
 def started_children(options: JobOptions, source: JobSource, run: NewRun) -> Iterator[Children | None]:
     """Starts processes that decode a local job's rows, also while the libraries are imported, and ends them.
 
-    Says so if the processes that were asked for cannot be used.
+    Prints a note if `--workers` asks for processes that cannot be used.
     """
     local = options.is_local and storage.is_local(run.staging)
     if not (local and isinstance(source, RowSource)):
