@@ -31,7 +31,6 @@ from schemas.spec.loader import load_schema
 from schemas.spec.table import Schema
 from tests.conftest import built_once
 from tests.support.csv_datasets import LATE
-from tests.support.datasets import written
 from tests.support.image_files import png
 from tests.support.stored_requests import late_batch, stored_images, write_store
 
@@ -134,8 +133,7 @@ MARKED = LATE.replace("{header: present}", "{header: present, delimiter: ';', mi
 @pytest.mark.parametrize(
     ("schema_yaml", "header", "labels"),
     [
-        (NUMBER, "id,late", {"1.5": "", " 2 ": "", "x": "not_a_number", "1e99": "out_of_range", "inf": "not_a_number"}),
-        (NUMBER, "id,late", {"-3": "", "": "missing_label", "nan": "not_a_number"}),
+        (NUMBER, "id,late", {"1.5": "", " -2 ": "", "x": "not_a_number", "1e99": "out_of_range", "": "missing_label"}),
         (WEIGHTED, "id,late,w", {"yes,2": "", "no,-1": "w: negative_weight", "yes,much": "w: not_a_number"}),
         (SPLIT, "id,late,month", {"yes,": "", "no,May": "", "never,May": "late: label_not_in_values"}),
         (MARKED, "id;late", {"yes": "", "?": "missing_label", "yes,": "label_not_in_values"}),
@@ -172,16 +170,6 @@ def test_what_it_prints(store, tmp_path, capsys):
         "          and 1 more",
         f"labelled  {tmp_path}/out.csv",
     ]
-
-
-@pytest.mark.usefixtures("store")
-@pytest.mark.slow
-def test_preprocessing_takes_the_files(join, tmp_path):
-    labels = [f"{i}-{k},{'yes' if i > 9 else 'no'}" for i in range(20) for k in range(10)]
-    report = join(["id,late", *labels])[1]
-    (tmp_path / "job").mkdir()
-    dataset = written(tmp_path / "job", LATE, report["file"])
-    assert (dataset.manifest.written, dataset.manifest.rejected) == (200, 0)
 
 
 @pytest.mark.usefixtures("store")
@@ -382,16 +370,10 @@ def higher(rows: np.ndarray) -> np.ndarray:
     return rows + 300 * (np.arange(rows.shape[1]) == 0)
 
 
-def one_area(rows: np.ndarray) -> np.ndarray:
-    changed = rows.copy()
-    changed[:, 10:14] = (0, 0, 0, 1)
-    return changed
-
-
 @pytest.mark.parametrize(
     ("change", "drifted"),
-    [(np.copy, []), (higher, ["terrain[0]"]), (one_area, ["wilderness_area"])],
-    ids=["the same rows", "a shifted number", "another share of a one-hot group"],
+    [(np.copy, []), (higher, ["terrain[0]"])],
+    ids=["the same rows", "a shifted number"],
 )
 def test_compared_with_the_dataset(
     dataset: Path,
