@@ -1,4 +1,4 @@
-"""The application: who may ask, what each address answers, and how errors look."""
+"""The HTTP application of a server: it checks tokens, answers each address, and writes errors as JSON."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def read_tokens(token_file: str | None) -> tuple[bytes, ...]:
 
 
 class Application:
-    """What a server answers.
+    """Answers HTTP requests.
 
     Args:
-      name: the model's, in addresses.
-      tokens: of which a request must have one; empty: everybody may ask.
+      name: the model's name in addresses.
+      tokens: a request must have one of them; empty: everybody may ask.
       options: the limits of requests.
-      versions: of the model.
+      versions: the version in service, and those that were refused.
       batcher: has the model answer.
       metrics: counts requests.
 

@@ -55,7 +55,7 @@ class Answer:
 
 @dataclasses.dataclass(eq=False)
 class _Waiting:
-    """A request that waits for its answer; see `Batcher.submit`."""
+    """A request in the queue; see `Batcher.submit`."""
 
     rows: RequestRows
     ids: Sequence[str]
@@ -71,7 +71,7 @@ class Batcher:
     """Batches the requests of one event loop, and runs them in a thread of its own.
 
     Args:
-      versions: of the model.
+      versions: the version in service.
       options: how much a batch and the queue hold.
       store: takes the answered batches; None: nothing does.
       metrics: counts batches.
@@ -97,7 +97,7 @@ class Batcher:
         Args:
           rows: those with errors do not reach the model.
           ids: one a row.
-          version: its number; None: the current one.
+          version: the number of the version that the request names; None: any.
           from_client: whether the client chose the ids.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The bodies of requests and of answers, as JSON.
+"""Parses the bodies of requests, and writes those of answers, as JSON.
 
 Read: bounded in depth, and NaN for a missing number. Written: in the shapes of TensorFlow Serving's REST API, and for
 plain rows.

@@ -1,6 +1,6 @@
-"""An export to serve: loaded, checked, and compared with the trained model; and its interface, what it takes and gives.
+"""Loads an export to serve, checks it, and compares its answers with those of the trained model.
 
-All versions that one server has share the interface. A request that it does not take is refused.
+All versions that a server has in service, one after the other, have the same inputs and outputs: its interface.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def not_in_service(version: str, current: str) -> RefusedRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """What an export takes and gives.
+    """The inputs and outputs of an export.
 
     Attributes:
-      schema: of the data that the model was trained on.
+      schema: the schema of the data that the model was trained on.
       columns: the inputs, with the key last where there is one.
       classes: their names by id; empty for a regression.
       outputs: names, dtypes and shapes without the batch, as text.

@@ -1,4 +1,4 @@
-"""The options of a server."""
+"""The options of `millrace serve`."""
 
 from __future__ import annotations
 

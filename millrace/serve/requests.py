@@ -1,4 +1,4 @@
-"""The rows that a request holds, as arrays for the model; and what is wrong with rows.
+"""Reads the rows of a request as arrays for the model, and says what is wrong with rows.
 
 A row is an object with values as they stand in a raw file: a number may be text, a category may be a number or a truth
 value, and null and NaN are missing. `/predict` gives a wrong row an error of its own; TensorFlow Serving's requests

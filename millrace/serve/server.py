@@ -45,8 +45,8 @@ class Server:
       options: what is served, and where.
 
     Attributes:
-      versions: of the model.
-      name: the model's, in addresses.
+      versions: the version in service, and those that were refused.
+      name: the model's name in addresses.
       port: where it listens.
       application: what it answers, once it runs.
 
