@@ -96,7 +96,7 @@ def read_rows(
       MillraceError: a file cannot be read.
     """
     form = row_format(schema)
-    files = [form.open_file(path, schema, label="as_found", max_input_ratio=max_input_ratio) for path in paths]
+    files = [form.open_file(path, schema, label="if_present", max_input_ratio=max_input_ratio) for path in paths]
     filled = [file for file in files if file.labels]
     present = {name for file in filled for name, _ in file.labels}
     for file in filled:

@@ -186,12 +186,12 @@ class MadeInputs:
 
 
 def real_path(name: str) -> Path | None:
-    """The file or folder of this name in the real data; None if samples are used."""
+    """Returns the file or folder of this name in the real data; None if samples are used."""
     return Path(os.environ[REAL_DATA], name) if os.environ.get(REAL_DATA) else None
 
 
 def lines(table: str) -> tuple[bytes, Iterable[bytes]]:
-    """The header line, or b'', and an iterable of rows, a thousand times as many as there are."""
+    """Returns the header line, or b'', and an iterable of rows, a thousand times as many as there are."""
     path = real_path(REAL_FILES[table])
     if path is None:
         data = b"".join(sample_blocks("mnist_csv" if table == "mnist" else table, rows=20_000, seed=1))
@@ -205,7 +205,7 @@ def lines(table: str) -> tuple[bytes, Iterable[bytes]]:
 
 
 def copies(rows: Sequence[bytes], *, column: int) -> Iterator[bytes]:
-    """Rows again and again, each time with another fraction in a column of numbers.
+    """Yields rows again and again, each time with another fraction in a column of numbers.
 
     A job that looks for equal records, or counts distinct values, has less to do if rows repeat. The first copy is
     unchanged; in the next ones 39 becomes 39.001, 39.002 and so on, which stays distinct as float32, leaves buckets and

@@ -172,7 +172,7 @@ def cpu_seconds() -> float:
 
 
 def peak_bytes() -> int | None:
-    """The peak memory of this program so far: unlike `ru_maxrss`, without that of the process that started it."""
+    """Returns the peak memory of this program: unlike `ru_maxrss`, without that of the process that started it."""
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")), None)

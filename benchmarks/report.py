@@ -79,26 +79,26 @@ class Results:
         return Results({**self.contests, contest.name: measured})
 
     def conditions(self, contest: str) -> Mapping[str, str]:
-        """The conditions under which a contest was measured."""
+        """Returns the conditions under which a contest was measured."""
         return self.contests[contest]["conditions"]
 
     def runs(self, contest: str) -> dict[str, list[Figures]]:
-        """The runs of each candidate; empty if the contest was not measured."""
+        """Returns the runs of each candidate; empty if the contest was not measured."""
         runs = self.contests.get(contest, {}).get("runs", {})
         return {name: [Figures(**figures) for figures in of_candidate] for name, of_candidate in runs.items()}
 
     def median(self, contest: str, candidate: str, figure: Callable[[Figures], float | None]) -> float | None:
-        """The median of one figure over a candidate's runs; None if it has none."""
+        """Returns the median of one figure over a candidate's runs; None if it has none."""
         values = [value for run in self.runs(contest).get(candidate, ()) if (value := figure(run)) is not None]
         return statistics.median(values) if values else None
 
     def rates(self, contest: str) -> dict[str, float]:
-        """The median rate of each candidate."""
+        """Returns the median rate of each candidate."""
         return {name: statistics.median(run.rate for run in runs) for name, runs in self.runs(contest).items()}
 
 
 def shown(rate: float) -> str:
-    """A rate as tables and plots show it: a whole number, or three digits below 100."""
+    """Returns a rate as tables and plots show it: a whole number, or three digits below 100."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
@@ -113,12 +113,12 @@ def save(results: Results, path: Path = PATH) -> None:
 
 
 def markdown(heads: str, aligned: str, rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table of its heads, the line that aligns its columns, and its rows."""
+    """Returns a Markdown table of its heads, the line that aligns its columns, and its rows."""
     return "\n".join([heads, aligned, *(f"| {' | '.join(cells)} |" for cells in rows)])
 
 
 def table(measured: Results, contest: Contest) -> str:
-    """The candidates of one contest; of a contest of models, its line of the table of all sets."""
+    """Returns the candidates of one contest; of a contest of models, its line of the table of all sets."""
     runs = measured.runs(contest.name)
     if not runs:
         return NOT_MEASURED
@@ -150,7 +150,7 @@ def table(measured: Results, contest: Contest) -> str:
 
 
 def speedup(measured: Results, contest: Contest, candidate: Candidate) -> str:
-    """How many times as fast Millrace is; in bold where it misses the goal, with the places that tell it from that."""
+    """Says how many times as fast Millrace is; in bold where it misses the goal, with enough places to show it."""
 
     def speed(run: Figures) -> float | None:
         if contest.by_cpu:
@@ -168,7 +168,7 @@ def speedup(measured: Results, contest: Contest, candidate: Candidate) -> str:
 
 
 def models(measured: Results, contests: Sequence[Contest]) -> str:
-    """By set and model: mean loss on test ± deviation, accuracy, CPU seconds, and the ratio to the other's loss."""
+    """Returns mean loss on test ± deviation, accuracy, CPU seconds and the ratio of losses, by set and model."""
     rows = []
     for contest in contests:
         runs, model_set = measured.runs(contest.name), SETS[contest.name]
@@ -186,7 +186,7 @@ def models(measured: Results, contests: Sequence[Contest]) -> str:
 
 
 def score(runs: Sequence[Figures] | None) -> str:
-    """Mean loss ± standard deviation of several runs, accuracy if there is one, and CPU seconds."""
+    """Returns mean loss ± standard deviation of several runs, accuracy if there is one, and CPU seconds."""
     if not runs:
         return ""
     losses = scores(runs, "loss")
@@ -198,12 +198,12 @@ def score(runs: Sequence[Figures] | None) -> str:
 
 
 def scores(runs: Sequence[Figures], name: str) -> list[float]:
-    """One score of several runs; empty if they have none of that name."""
+    """Returns one score of several runs; empty if they have none of that name."""
     return [run.scores[name] for run in runs if run.scores and name in run.scores]
 
 
 def loss_ratio(ours: Sequence[Figures] | None, other: Sequence[Figures] | None, limit: float) -> str:
-    """The ratio of two models' mean losses, in bold where it is beyond the limit."""
+    """Returns the ratio of two models' mean losses, in bold where it is beyond the limit."""
     if not ours or not other:
         return ""
     ratio = statistics.mean(scores(ours, "loss")) / statistics.mean(scores(other, "loss"))
@@ -211,7 +211,7 @@ def loss_ratio(ours: Sequence[Figures] | None, other: Sequence[Figures] | None, 
 
 
 def summary(measured: Results) -> str:
-    """The README's table."""
+    """Returns the README's table."""
     rows = []
     for contest in CONTESTS:
         rates = measured.rates(contest.name)
@@ -232,7 +232,7 @@ def summary(measured: Results) -> str:
 
 
 def environment(measured: Results) -> str:
-    """The machine and the versions of the latest measurement, and when and under which load contests were measured."""
+    """Describes the machine and the versions of the latest measurement, and when and under which load it ran."""
     described = {name: measured.conditions(name) for name in measured.contests}
     if not described:
         return NOT_MEASURED
@@ -248,7 +248,7 @@ def environment(measured: Results) -> str:
 
 
 def blocks(measured: Results) -> dict[str, str]:
-    """The contents between the markers, by name."""
+    """Returns the contents between the markers, by name."""
     return {
         **{contest.name: table(measured, contest) for contest in CONTESTS},
         "environment": environment(measured),

@@ -108,7 +108,7 @@ def run_rounds(contest: Contest, sources: MadeInputs, rounds: int) -> tuple[dict
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line's parser."""
+    """Returns the command line's parser."""
     names = [contest.name for contest in CONTESTS]
     groups = list(dict.fromkeys(contest.group for contest in CONTESTS))
     p = argparse.ArgumentParser(prog="python -m benchmarks.run", description=(__doc__ or "").splitlines()[0])

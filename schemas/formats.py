@@ -28,5 +28,5 @@ def check_not_empty(files: Sequence[RowFile]) -> None:
 
 
 def row_format(schema: Schema) -> AnyRowFormat:
-    """The format that a schema's files are in."""
+    """Returns the format that a schema's files are in."""
     return ROW_FORMATS[schema.format]

@@ -65,7 +65,7 @@ class RejectCounts:
 
 
 def fraction_needed(rejected: float, read: float, *, complete: bool) -> float:
-    """The --max_reject_fraction with which a job tolerates its rejects, in two digits.
+    """Returns the --max_reject_fraction with which a job tolerates its rejects, in two digits.
 
     Args:
       rejected: the number of records that were found to be rejected.

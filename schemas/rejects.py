@@ -23,7 +23,7 @@ class Reject:
     raw: bytes
 
     def to_json(self) -> str:
-        """One JSON line without the line end; the raw bytes as text, or as base64 where they are not UTF-8."""
+        """Returns one JSON line without the line end; the raw bytes as text, or as base64 where they are not UTF-8."""
         row = dataclasses.asdict(self)
         try:
             row["raw"] = self.raw.decode()
@@ -42,7 +42,7 @@ class Reject:
 
 
 def read_rejects(data: bytes, path: str = "a file of rejects") -> Iterator[Reject]:
-    """The rejects of a file of lines that `to_json` wrote.
+    """Reads the rejects of a file of lines that `to_json` wrote.
 
     Raises:
       MillraceError: a line is none.

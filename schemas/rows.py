@@ -27,7 +27,7 @@ _ARROW_TYPES = {
 
 
 def batch_bytes(schema: Schema) -> int:
-    """The approximate size of a batch of records that is transformed at once."""
+    """Returns the approximate size of a batch of records that is transformed at once."""
     texts = (feature for feature in schema.features if isinstance(feature, Text))
     return NGRAM_BATCH_BYTES if any(text.weighted for text in texts) else BATCH_BYTES
 
@@ -55,7 +55,7 @@ class Decoded:
     digests: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def numbers(self) -> np.ndarray:
-        """The index of each row among these records, rejects included: int64 `[rows]`."""
+        """Returns the index of each row among these records, rejects included: int64 `[rows]`."""
         offsets = np.asarray(self.batch.column(OFFSET))
         rejected = np.sort(np.array([reject.offset for reject in self.rejects], np.int64))
         return np.arange(len(offsets)) + np.searchsorted(rejected, offsets)
@@ -129,7 +129,7 @@ class RowFormat(Protocol[File, Range]):
     """How one raw format is opened, planned, read, and read again."""
 
     def open_file(
-        self, path: str, schema: Schema, *, label: Literal["required", "optional", "as_found"], max_input_ratio: float
+        self, path: str, schema: Schema, *, label: Literal["required", "optional", "if_present"], max_input_ratio: float
     ) -> File:
         """Reads a file's beginning and finds out how to read the rest.
 
@@ -137,7 +137,7 @@ class RowFormat(Protocol[File, Range]):
           path: a local path or gs://bucket/name.
           schema: what the file should hold.
           label: "optional" reads for prediction: label and weight may be absent, and are not read, nor are columns that
-            the schema does not declare. "as_found" reads
+            the schema does not declare. "if_present" reads
             for a comparison: label, weight and key are read if they are there, and other columns are passed over.
           max_input_ratio: how many times its size a gzip file may decompress to.
 
@@ -147,10 +147,10 @@ class RowFormat(Protocol[File, Range]):
         """
 
     def plan_ranges(self, file: File, *, range_bytes: int) -> Sequence[Range]:
-        """The file's records as ranges of about `range_bytes`, each record in exactly one."""
+        """Cuts the file's records into ranges of about `range_bytes`, each record in exactly one."""
 
     def cell_position(self, file: File, schema: Schema, name: str) -> int:
-        """The position of a column, by its name in the file or by that of the feature that it is.
+        """Returns the position of a column, by its name in the file or by that of the feature that it is.
 
         Raises:
           UsageError: there is no such column in the file.
@@ -177,14 +177,14 @@ class RowFormat(Protocol[File, Range]):
         """
 
     def read_records(self, file: File, schema: Schema, offsets: Iterable[int]) -> Mapping[int, bytes]:
-        """The raw bytes of single records, by offset.
+        """Reads the raw bytes of single records, by offset.
 
         Raises:
           MillraceError: no record begins at one of the offsets.
         """
 
     def file_from_manifest(self, path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> File:
-        """The file as `open_file` once found it, restored from the manifest. It need not exist any more."""
+        """Restores the file from the manifest, as `open_file` once opened it. It need not exist any more."""
 
     def decode_records(self, file: File, schema: Schema, raws: Sequence[bytes], offsets: Sequence[int]) -> Decoded:
         """Decodes corrected records one by one, as `read_range` does, and assigns them the `offsets`."""
@@ -197,30 +197,30 @@ AnyRowFormat = RowFormat[Any, Any]
 
 
 def batch_schema(columns: Sequence[RawColumn], *, with_split: bool, cells: int = 0) -> pa.Schema:
-    """The Arrow schema of decoded batches: raw columns, `_offset` int64, and if asked for `_split` int8 and cells."""
+    """Returns the schema of decoded batches: raw columns, `_offset` int64, and if asked for `_split` int8 and cells."""
     fields = [*raw_fields(columns), pa.field(OFFSET, pa.int64())]
     fields += [pa.field(SPLIT, pa.int8())] if with_split else []
     return pa.schema([*fields, *map(cell_field, range(cells))])
 
 
 def cell_field(index: int) -> pa.Field:
-    """The column of a batch with the cells of a column of the file as they stand there, in UTF-8 if it is Latin-1."""
+    """Returns the field for the cells of a column of the file as they stand there, in UTF-8 if it is Latin-1."""
     return pa.field(f"_cell_{index}", pa.binary())
 
 
 def raw_fields(columns: Sequence[RawColumn]) -> list[pa.Field]:
-    """Raw columns in Arrow: `list<float32>` and `list<binary>`."""
+    """Returns raw columns as Arrow has them: `list<float32>` and `list<binary>`."""
     return [pa.field(column.name, _ARROW_TYPES[column.dtype]) for column in columns]
 
 
 def dense(values: pa.Array, column: RawColumn) -> np.ndarray:
-    """A raw column of a batch as a model takes it: float32 or objects of `bytes`, `[rows]` or `[rows, width]`."""
+    """Returns a raw column as a model takes it: float32 or objects of `bytes`, `[rows]` or `[rows, width]`."""
     flat = values.flatten().to_numpy(zero_copy_only=False)
     return flat if column.width is None else flat.reshape(-1, column.width)
 
 
 def list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> pa.ListArray:
-    """Rows of k values each as a list column; only the rows `keep` where given."""
+    """Makes a list column of rows of k values each; only of the rows `keep` where given."""
     if isinstance(values, np.ndarray):
         matrix = values if keep is None else values[keep]
         count, width = matrix.shape

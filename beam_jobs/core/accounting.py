@@ -36,7 +36,7 @@ BY_INPUT = frozenset({READ, WRITTEN, COVERED, DESCRIBED, DIGESTED})
 
 
 def rejects(stage: str) -> bool:
-    """Whether what is counted in a stage was rejected there."""
+    """Returns whether what is counted in a stage was rejected there."""
     return not stage.startswith("*")
 
 
@@ -79,37 +79,37 @@ def write_reject_file(staging: str, phase: str, rejects: Sequence[Reject]) -> Re
 
 
 def as_lists(values: np.ndarray) -> pa.ListArray:
-    """An int64 vector as a column of lists of one."""
+    """Returns an int64 vector as a column of lists of one."""
     offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32))
     return pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int64)))
 
 
 def passthrough(batch: pa.RecordBatch, name: str) -> np.ndarray:
-    """A passthrough column's values, int64 `[rows]`."""
+    """Returns a passthrough column's values, int64 `[rows]`."""
     return np.asarray(batch.column(batch.schema.get_field_index(name)).flatten())
 
 
 def count(key: int, stage: str, reason: str, rows: int) -> beam.pvalue.TaggedOutput:
-    """For COUNTS: records of an input, or an amount of it, that a stage counted."""
+    """Counts, for COUNTS, records of an input, or an amount of it, in a stage."""
     return beam.pvalue.TaggedOutput(COUNTS, ((str(key), stage, reason), rows))
 
 
 def counted(key: int, *, read: int, rejects: Iterable[Reject]) -> Iterator[beam.pvalue.TaggedOutput]:
-    """For COUNTS: records that were read from an input, and those of them that were rejected."""
+    """Counts, for COUNTS, the records that were read from an input, and its rejects."""
     yield count(key, READ, "", read)
     for reject in rejects:
         yield count(key, reject.stage, reject.reason, 1)
 
 
 def digested(key: int, blocks: Mapping[int, str]) -> Iterator[beam.pvalue.TaggedOutput]:
-    """For COUNTS: digests of blocks of an input."""
+    """Yields, for COUNTS, the digests of blocks of an input."""
     for number, digest in blocks.items():
         yield count(key, DIGESTED, f"{number} {digest}", 1)
 
 
-def kept_rejects(
+def write_rejects(
     staging: str, rejects: Sequence[Reject], *, phase: str = "transforming"
 ) -> Iterator[beam.pvalue.TaggedOutput]:
-    """For REJECTS: writes the rejects of one batch, where there are any."""
+    """Writes the rejects of one batch, and yields their file for REJECTS, if there are any."""
     if rejects:
         yield beam.pvalue.TaggedOutput(REJECTS, write_reject_file(staging, phase, rejects))

@@ -40,16 +40,16 @@ class StagedInputs:
     files: int
 
     def part_of(self, key: int) -> int:
-        """The part that holds the input with this key."""
+        """Returns the part that holds the input with this key."""
         return key * self.parts // storage.FILE_KEYS
 
     def read(self, part: int) -> tuple[InputFile, ...]:
-        """The inputs of a part, in the order of their keys."""
+        """Returns the inputs of a part, in the order of their keys."""
         lines = storage.read_bytes(_part(self.folder, part)).splitlines()
         return tuple(InputFile(*parse_json(line)) for line in lines)
 
     def path_of(self, key: int) -> str:
-        """The path of the input with this key.
+        """Returns the path of the input with this key.
 
         Raises:
           MillraceError: there is none.

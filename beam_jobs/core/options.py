@@ -122,7 +122,7 @@ class RejectLimit:
     fraction: float
 
     def allows(self, rejected: int, read: int) -> bool:
-        """Whether a finished job may commit."""
+        """Returns whether a finished job may commit."""
         return rejected <= max(self.rows, self.fraction * read)
 
 
@@ -350,7 +350,7 @@ class AppendOptions(WriteOptions, RejectLimits, RunnerOptions):
                 raise UsageError(f"--{name}: not with --replay: what is still wrong stays rejected; leave it out")
 
     def job(self, base: OpenDataset, *, statistics: bool) -> JobOptions:
-        """The job that reads the new input. `statistics`: the dataset has some."""
+        """Returns the job that reads the new input. `statistics`: the dataset has some."""
         manifest = base.manifest
         return dataclasses.replace(
             self._job(schema=layout.join(base.run_dir, layout.SCHEMA_YAML)),
@@ -374,13 +374,13 @@ _REFUSED = (
 
 
 def kind_of(argv: Sequence[str]) -> type[JobOptions] | type[AppendOptions]:
-    """What a command line asks for."""
+    """Returns the options that a command line asks for."""
     flags = {arg.partition("=")[0].replace("-", "_") for arg in argv}
     return AppendOptions if flags & {"__append_to", "__replay", "__skip_known", "__allow_drift"} else JobOptions
 
 
 def app(prog: str = PROG, kind: type[Any] = JobOptions) -> App:
-    """The command for Cyclopts: a job from raw files or an append, which must name other things."""
+    """Returns the command for Cyclopts: a job from raw files or an append, which must name other things."""
     from schemas.arguments import add_flags, new_app
 
     result = new_app(prog, _DESCRIPTION, _USAGE)

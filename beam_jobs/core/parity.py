@@ -29,7 +29,7 @@ def threshold(estimated_rows: int) -> int:
 
 
 def choose_rows(file: int | np.ndarray, offsets: np.ndarray, limit: int | None) -> np.ndarray:
-    """The positions in `offsets` of the records to keep, int64; none without a limit."""
+    """Returns the positions in `offsets` of the records to keep, int64; none without a limit."""
     if limit is None:
         return np.empty(0, np.int64)
     return np.flatnonzero(place_hash(file, offsets) <= np.uint64(limit))
@@ -40,7 +40,7 @@ RECORDS = 125  # aimed at, where the files are small
 
 
 @dataclasses.dataclass(frozen=True)
-class KeptFile:
+class StagedCopy:
     """A copy of a raw file in the staging folder, and its size in bytes."""
 
     path: str
@@ -52,14 +52,14 @@ class ParityFiles:
     """An image that may become a parity record: its raw file, its label, and the path of what is stored."""
 
     rank: int
-    raw: KeptFile
+    raw: StagedCopy
     label: str
     stored: str
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> ParityFiles:
-        """The inverse of `dataclasses.asdict`, through JSON."""
-        return cls(**{**fields, "raw": KeptFile(**fields["raw"])})
+        """Reads what `dataclasses.asdict` and JSON made of one."""
+        return cls(**{**fields, "raw": StagedCopy(**fields["raw"])})
 
 
 class FileKeeper:
@@ -81,7 +81,7 @@ class FileKeeper:
         self._smallest = 2**64
         self._lock = threading.Lock()
 
-    def keep(self, rank: int, data: bytes) -> KeptFile | None:
+    def keep(self, rank: int, data: bytes) -> StagedCopy | None:
         """Writes a copy of a file, if it is to be kept. `rank` is the hash of its place."""
         with self._lock:
             self._files += 1
@@ -89,7 +89,7 @@ class FileKeeper:
             if rank > max(self._smallest, self._share * min(RECORDS, 1.5 * BUDGET * self._files / max(self._bytes, 1))):
                 return None
             self._smallest = min(self._smallest, rank)
-        return KeptFile(write_staged(self._staging, data), len(data))
+        return StagedCopy(write_staged(self._staging, data), len(data))
 
 
 def write_staged(staging: str, data: bytes) -> str:
@@ -100,7 +100,7 @@ def write_staged(staging: str, data: bytes) -> str:
 
 
 def choose(records: Iterable[ParityFiles], *, budget: int = BUDGET) -> list[ParityFiles]:
-    """The records to keep, by rank: as many as `budget` holds, and the first one at least."""
+    """Returns the records to keep, by rank: as many as `budget` holds, and the first one at least."""
     ordered = sorted(records, key=lambda record: record.rank)
     ends = itertools.accumulate(record.raw.size for record in ordered)
     return [record for i, (record, end) in enumerate(zip(ordered, ends, strict=True)) if end <= budget or not i]

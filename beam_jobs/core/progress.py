@@ -120,7 +120,7 @@ _ENOUGH = 0.02  # of a job, to say how long the rest will take
 
 
 def done(now: Counters) -> float:
-    """How much of the job's passes is done, from 0 to 1; an estimate, since a pass's length is known after it only."""
+    """Estimates how much of the job's passes is done, from 0 to 1: a pass's length is known after it only."""
     if now.phase not in now.passes:
         return float(now.phase == "committing")
     place = now.passes.index(now.phase)
@@ -130,7 +130,7 @@ def done(now: Counters) -> float:
 
 
 def render(now: Counters, *, seconds: float, rate: float, left: float | None = None) -> str:
-    """One line for a person.
+    """Returns the line for a person.
 
     Args:
       now: the counters.
@@ -165,7 +165,7 @@ class Clock:
         self._phase, self._since = "", begun
 
     def line(self, now: Counters, moment: float) -> str:
-        """The line to show at a moment, in seconds of the same clock as `begun`."""
+        """Returns the line to show at a moment, in seconds of the same clock as `begun`."""
         if self._phase != now.phase:
             self._phase, self._since = now.phase, moment
         rate = now.read / (moment - self._since) if moment > self._since else 0.0
@@ -212,5 +212,5 @@ class JobNotes(list[str]):
         self.extend(storage.first_lines(lines))
 
     def lines(self) -> list[str]:
-        """The notes, as lines of the summary."""
+        """Returns the notes as lines of the summary."""
         return [f"note       {note}" for note in self]

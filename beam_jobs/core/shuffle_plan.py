@@ -38,15 +38,15 @@ class ShufflePlan:
         return sum(self.buckets)
 
     def first(self, split: str) -> int:
-        """The index of the split's first bucket."""
+        """Returns the index of the split's first bucket."""
         return sum(self.buckets[: SPLITS.index(split)])
 
     def split_of(self, bucket: int) -> str:
-        """The split that a bucket belongs to."""
+        """Returns the split that a bucket belongs to."""
         return SPLITS[int(np.searchsorted(np.cumsum(self.buckets), bucket, side="right"))]
 
     def draw(self, splits: np.ndarray, file: int, offset: int) -> np.ndarray:
-        """A bucket for each row, given the rows' splits (int8) and the place of the first row (file, offset).
+        """Draws a bucket for each row, given the splits (int8) and the place of the first row (file, offset).
 
         The result depends on the batch's place alone, so a retried bundle gets the same buckets.
         """
@@ -91,14 +91,14 @@ def plan_shuffle(
 
 
 def shards_of(split: str, share_of_train: float, num_shards: int) -> int:
-    """`--num_shards` for train, and the other splits in proportion, at least one."""
+    """Returns the number of shards: `--num_shards` for train, and the other splits in proportion, at least one."""
     return num_shards if split == "train" else max(1, round(num_shards * share_of_train))
 
 
 def group_buckets(
     bucket_bytes: Sequence[int], *, num_shards: int | None, shard_bytes: float, least: int
 ) -> list[range]:
-    """Consecutive buckets for each shard: `num_shards` shards, or as many as `shard_bytes` requires."""
+    """Groups consecutive buckets by shard: `num_shards` shards, or as many as `shard_bytes` requires."""
     if num_shards is None:
         num_shards = max(least, round(sum(bucket_bytes) / shard_bytes))
     num_shards = min(num_shards, len(bucket_bytes))
@@ -107,13 +107,13 @@ def group_buckets(
 
 
 def bucket_order(buckets: np.ndarray) -> np.ndarray:
-    """The rows in the order of their buckets, and of the input within each: int64 `[rows]`."""
+    """Returns the rows in the order of their buckets, and of the input within each: int64 `[rows]`."""
     narrow = buckets.astype(np.min_scalar_type(int(buckets.max(initial=0))))  # integers of 16 bits are sorted by radix
     return np.argsort(narrow, kind="stable")
 
 
 def permutation(seed: int, bucket: int, rows: int) -> np.ndarray:
-    """The order in which a bucket's rows are written."""
+    """Returns the order in which a bucket's rows are written."""
     return np.random.default_rng([seed, 1 << 32, bucket]).permutation(rows)
 
 
@@ -130,7 +130,7 @@ class ShardOptions:
     spills: str | None = None  # shared folder for the records that are shuffled; None: the runner carries them itself
 
     def attempt(self, split: str, bucket: int, part: int) -> str:
-        """A path for a shard on a cluster: a name that it keeps, whichever attempt is committed.
+        """Returns a path for a shard on a cluster: a name that it keeps, whichever attempt is committed.
 
         `part`: its number among the shards that a bucket was cut into.
         """
@@ -138,6 +138,6 @@ class ShardOptions:
         return layout.join(run, layout.attempt_name(split, bucket, part, self.compression))
 
     def group(self, split: int, bucket_bytes: list[int]) -> list[range]:
-        """The split's buckets by shard, counted from its first bucket."""
+        """Returns the split's buckets by shard, counted from its first bucket."""
         least = LEAST_TRAIN_SHARDS if SPLITS[split] == "train" else 1
         return group_buckets(bucket_bytes, num_shards=self.num_shards[split], shard_bytes=self.shard_bytes, least=least)

@@ -123,7 +123,7 @@ class JobSource(Staged, Protocol):
         """Each split's share of the data."""
 
     def preprocessing_fn(self) -> Any:
-        """The tf.Transform `preprocessing_fn` that the schema implies."""
+        """Returns the tf.Transform `preprocessing_fn` that the schema implies."""
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
         """Writes the description of the raw data to the run's folder: raw features of rows, the ingest graph of images.
@@ -150,7 +150,7 @@ class Chosen:
         return self.was.source, self.was.offset
 
     def still_rejected(self, reject: Reject) -> Reject:
-        """The reject of a record that is rejected again: its old place, its corrected bytes, its new reason."""
+        """Returns the reject of a record that is rejected again: its old place, its corrected bytes, its new reason."""
         return dataclasses.replace(reject, source=self.was.source, offset=self.was.offset, raw=self.raw)
 
 
@@ -178,7 +178,7 @@ class JobInput:
 def list_input(
     patterns: Sequence[str], report: Callable[[Sequence[str]], None] = lambda _: None
 ) -> tuple[storage.Listing, list[tuple[str, str]]]:
-    """The input files, each once; and (path that is read, other path of the same file), each of which is reported.
+    """Lists the input files, each once, and other paths of the same files, which are reported.
 
     Raises:
       UsageError: a path does not exist, or a glob matches no file.

@@ -42,7 +42,7 @@ class Meter:
 
 
 def as_progress(counters: Mapping[str, int], *, total: int) -> progress.Counters:
-    """The latest phase that has begun.
+    """Returns the latest phase that has begun.
 
     Args:
       counters: the sums of the counters by name, such as `transforming/read`.
@@ -55,19 +55,19 @@ def as_progress(counters: Mapping[str, int], *, total: int) -> progress.Counters
     return progress.Counters(phase="waiting for workers", total=total)
 
 
-def tell_begun(staging: str) -> None:
+def report_begun(staging: str) -> None:
     """Leaves a sign of life of this process in the run's staging folder, unless it is the launcher."""
     if not progress.JOB.launched_here:
-        _tell_once(staging)
+        _report_once(staging)
 
 
 @functools.lru_cache(maxsize=16)
-def _tell_once(staging: str) -> None:
+def _report_once(staging: str) -> None:
     storage.write_bytes(layout.join(staging, f"{BEGUN}{uuid.uuid4().hex}"), b"")
 
 
 def has_begun(staging: str) -> bool:
-    """Whether a worker has begun to read the input."""
+    """Returns whether a worker has begun to read the input."""
     return any(name.startswith(BEGUN) for name in storage.listdir(staging))
 
 

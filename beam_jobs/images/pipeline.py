@@ -28,9 +28,9 @@ from beam_jobs.core.accounting import (
     count,
     counted,
     give_up_if_certain,
-    kept_rejects,
     passthrough,
     write_reject_file,
+    write_rejects,
 )
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.parity import FileKeeper, ParityFiles, write_staged
@@ -216,7 +216,7 @@ class IngestImages(beam.DoFn):
             yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.profile))
 
     def process(self, bundle: ImageBundle) -> Iterator[Any]:
-        workers.tell_begun(self.staging)
+        workers.report_begun(self.staging)
         progress.JOB.enter("ingesting")
         progress.JOB.begin(bundle.first)
 
@@ -236,7 +236,7 @@ class IngestImages(beam.DoFn):
             rejects = [self.corrected[reject.offset].still_rejected(reject) for reject in rejects]
         yield from counted(LISTING, read=batch.read, rejects=rejects)
         yield count(LISTING, COVERED, "", batch.read)
-        yield from kept_rejects(self.staging, rejects)
+        yield from write_rejects(self.staging, rejects)
         if not batch.records.num_rows:
             return
         yield beam.pvalue.TaggedOutput(CONTENTS, write_contents(self.staging, batch.contents))

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from beam_jobs.core.accounting import FILE, PASSTHROUGH, as_lists
 from beam_jobs.core.inputs import LISTING
-from beam_jobs.core.parity import FileKeeper, KeptFile
+from beam_jobs.core.parity import FileKeeper, StagedCopy
 from beam_jobs.images.facts import Facts, string_lists
 from beam_jobs.images.ingest import new_ingest, saved_ingest
 from beam_jobs.records.existing import Content, image_digest
@@ -65,7 +65,7 @@ class ImageBatch:
     read: int
     records: pa.RecordBatch
     rejects: tuple[Reject, ...]
-    file_copies: Mapping[int, KeptFile] = dataclasses.field(default_factory=dict)
+    file_copies: Mapping[int, StagedCopy] = dataclasses.field(default_factory=dict)
     facts: tuple[Facts, ...] = ()
     contents: tuple[Content, ...] = ()
     fingerprints: tuple[ImageFingerprint, ...] = ()
@@ -84,7 +84,7 @@ class Stored:
     facts: Facts
     digest: int
     content: Content
-    file_copy: KeptFile | None = None
+    file_copy: StagedCopy | None = None
     fingerprint: ImageFingerprint | None = None
 
 

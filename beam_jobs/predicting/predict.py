@@ -26,7 +26,7 @@ from beam_jobs.core.accounting import (
     count,
     counted,
     give_up_if_certain,
-    kept_rejects,
+    write_rejects,
 )
 from beam_jobs.core.inputs import LISTING
 from beam_jobs.core.options import RejectLimit
@@ -187,7 +187,7 @@ class PredictRows(Predict, ReadRanges):
         for name, rows in unknown.items():
             yield beam.pvalue.TaggedOutput(COUNTS, (("", UNKNOWN, name), rows))
         yield from self.reject_outputs
-        yield from kept_rejects(self.staging, rejects, phase=self.phase)
+        yield from write_rejects(self.staging, rejects, phase=self.phase)
 
     def batches(self, decoded: Iterator[InGroup], group: Group) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
         """Yields the rows in batches for the model, with the place of each row's file in the group.
@@ -272,7 +272,7 @@ class PredictImages(Predict):
 
     def process(self, bundle: tuple[int, Sequence[ImageItem]]) -> Iterator[beam.pvalue.TaggedOutput]:
         first, items = bundle
-        workers.tell_begun(self.settings.staging)
+        workers.report_begun(self.settings.staging)
         model = self.settings.loaded().model
         progress.JOB.enter(self.phase)
         progress.JOB.begin(first)
@@ -290,7 +290,7 @@ class PredictImages(Predict):
                     self.meter.add(read=read, done=read, rejected=len(refused))
                     give_up_if_certain(self.settings.limit, self.settings.total)
         finally:
-            reject_outputs = list(kept_rejects(self.settings.staging, rejects, phase=self.phase))
+            reject_outputs = list(write_rejects(self.settings.staging, rejects, phase=self.phase))
         yield from counted(LISTING, read=len(items), rejects=rejects)
         yield count(LISTING, WRITTEN, PREDICTED, predicted)
         yield count(LISTING, COVERED, "", len(items))

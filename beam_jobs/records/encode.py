@@ -21,8 +21,8 @@ from beam_jobs.core.accounting import (
     PASSTHROUGH,
     WRITTEN,
     count,
-    kept_rejects,
     passthrough,
+    write_rejects,
 )
 from beam_jobs.core.inputs import StagedInputs
 from beam_jobs.core.source import KnownIds
@@ -163,7 +163,7 @@ class EncodeExamples(beam.DoFn):
         piece = PHASE, rejects[0].source, rejects[0].offset
         progress.JOB.begin(piece)
         progress.JOB.add(piece, rejected=len(rejects))  # reading stops if there are too many
-        yield from kept_rejects(self.staging, rejects, phase=PHASE)
+        yield from write_rejects(self.staging, rejects, phase=PHASE)
         reasons = collections.Counter(zip(keys.tolist(), (r.reason for r in rejects), strict=True))
         for (input_key, reason), rows in reasons.items():
             yield count(input_key, "transform", reason, rows)

@@ -90,7 +90,7 @@ class SharedWork:
             pass
 
     def is_cached(self, unit: Unit) -> bool:
-        """Whether all groups of a unit are cached."""
+        """Returns whether all groups of a unit are cached."""
         return all(os.path.exists(cache_path(self.folder, group)) for group in unit)
 
     def profile_path(self, number: int) -> str:

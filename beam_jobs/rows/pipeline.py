@@ -93,7 +93,7 @@ def row_steps(
 
 
 def read_transform(pipeline: beam.Pipeline, folder: str) -> Any:
-    """The transform that is in the folder of a run."""
+    """Returns the transform that is in the folder of a run."""
     return pipeline | "ReadTransformFn" >> tft_beam.ReadTransformFn(folder)
 
 
@@ -154,7 +154,7 @@ def _transform_rows(
 
 
 def row_outputs(schema: Schema, plan: PipelinePlan) -> Outputs:
-    """How messages name the transform's outputs."""
+    """Returns how messages name the transform's outputs."""
     items = (*schema.features, schema.label) if plan.derived else (schema.label,)
     columns = {item.name: tuple(file_name(ref, schema) or str(ref) for ref in item.refs) for item in items}
     measured = "" if plan.transform_from is None else plan.transform_from.rpartition("/")[0]
@@ -164,7 +164,7 @@ def row_outputs(schema: Schema, plan: PipelinePlan) -> Outputs:
 def adapter_config(
     schema: Schema, inputs: Sequence[RawColumn], *, passthrough: bool = False, statistics: bool = False
 ) -> TensorAdapterConfig:
-    """How tf.Transform converts the batches to a graph's inputs: `[rows]`, `[rows, width]`, or sparse."""
+    """Returns how tf.Transform converts the batches to a graph's inputs: `[rows]`, `[rows, width]`, or sparse."""
     widths = {column.name: column.width for column in inputs if not column.varying}
     made = arrow_schema(schema, inputs, passthrough=passthrough, statistics=statistics)
     return tensor_config(made, widths, [column.name for column in inputs if column.varying])

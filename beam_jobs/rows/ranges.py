@@ -62,7 +62,7 @@ class FileRanges:
 
 
 def read_inputs(part: int, inputs: StagedInputs) -> Iterator[tuple[InputFile, ...]]:
-    """The inputs of a part, some at a time."""
+    """Yields the inputs of a part, some at a time."""
     files = inputs.read(part)
     for start in range(0, len(files), FILES_AT_ONCE):
         yield files[start : start + FILES_AT_ONCE]
@@ -92,7 +92,7 @@ class OpenFiles(beam.DoFn):
         yield from grouped(itertools.chain.from_iterable(parts), group_bytes=self.ranges.group_bytes)
 
     def opened(self, files: Sequence[InputFile]) -> list[RowFile]:
-        """The files, opened."""
+        """Opens the files."""
         if storage.is_local(files[0].path):
             return [self.ranges.open(file) for file in files]
         with ThreadPoolExecutor(REMOTE_OPENERS, thread_name_prefix="open") as pool:
@@ -106,7 +106,7 @@ class GivenRanges:
     ranges: tuple[RowRange, ...]
 
     def create(self, pipeline: beam.Pipeline, label: str, *, count: bool) -> tuple[beam.PCollection, beam.PCollection]:
-        """The same of these ranges, about whose files nothing is counted."""
+        """Creates groups of these ranges, about whose files nothing is counted."""
         groups: list[Group] = list(grouped(self.ranges))
         return (
             pipeline | f"{label}Groups" >> beam.Create(groups, reshuffle=True),

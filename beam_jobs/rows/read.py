@@ -29,7 +29,7 @@ from beam_jobs.core.accounting import (
     counted,
     digested,
     give_up_if_certain,
-    kept_rejects,
+    write_rejects,
 )
 from beam_jobs.core.options import RejectLimit
 from beam_jobs.core.workers import TURN
@@ -62,7 +62,7 @@ from schemas.storage import file_key
 def arrow_schema(
     schema: Schema, inputs: Sequence[RawColumn], *, passthrough: bool, statistics: bool = False
 ) -> pa.Schema:
-    """The batches' Arrow schema: `list<float32>` and `list<binary>` inputs of a graph, then the passthrough columns.
+    """Returns the batches' schema: `list<float32>` and `list<binary>` inputs of a graph, then passthrough columns.
 
     `statistics`: among these, the raw columns, which tf.Transform hands through as they are.
     """
@@ -77,7 +77,7 @@ def arrow_schema(
 def graph_arrays(
     batch: pa.RecordBatch, schema: Schema, inputs: Sequence[RawColumn], rows: np.ndarray | None = None
 ) -> list[pa.ListArray]:
-    """The inputs of a graph, of decoded rows, or of some of them."""
+    """Returns the inputs of a graph, of decoded rows, or of some of them."""
     made = _words(batch, schema, rows) if any(column.name == WORDS for column in inputs) else {}
     for column in inputs:
         if column.name not in made:
@@ -117,7 +117,7 @@ def _numbers(batch: pa.RecordBatch, schema: Schema) -> pa.ListArray:
 
 
 def train_batch(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch | None:
-    """The inputs of the graph, of the rows in the train split; None if there are no such rows."""
+    """Returns the inputs of the graph, of the rows in the train split; None if there are no such rows."""
     rows = np.flatnonzero(np.asarray(batch.column(SPLIT)) == SPLITS.index("train"))
     if not len(rows):
         return None
@@ -137,7 +137,7 @@ def _taken(column: pa.ListArray, rows: np.ndarray) -> pa.ListArray:
 def keyed_batch(
     batch: pa.RecordBatch, schema: Schema, inputs: Sequence[RawColumn], files: np.ndarray, *, statistics: bool
 ) -> pa.RecordBatch:
-    """All rows, with the passthrough columns as tf.Transform expects them; `files` are the keys of their files."""
+    """Returns all rows with the passthrough columns, as tf.Transform expects them; `files` are their files' keys."""
     columns = graph_arrays(batch, schema, inputs)
     columns += [batch.column(c.name) for c in raw_columns(schema)] if statistics else []
     columns.append(as_lists(files))
@@ -175,7 +175,7 @@ class ReadRanges(beam.DoFn):
         self.meter = workers.Meter(self.phase)
 
     def decode(self, group: Group) -> Iterator[InGroup]:
-        """The group's batches, during a turn. Its rejects are on disk when this ends, also after an error."""
+        """Yields the group's batches, during a turn. Its rejects are on disk when this ends, also after an error."""
         self.reject_outputs = []
         rejects: list[Reject] = []
         piece = group[0].file.path, group[0].start
@@ -183,7 +183,7 @@ class ReadRanges(beam.DoFn):
         unknown = any(part.file.gzip for part in group)  # how many records remain
         sizes = [range_bytes(part) for part in group]
         size, consumed = sum(sizes), 0
-        workers.tell_begun(self.staging)
+        workers.report_begun(self.staging)
         progress.JOB.enter(self.phase)
         progress.JOB.begin(piece)
         path = None if self.cache_dir is None else cache_path(self.cache_dir, group)
@@ -204,7 +204,7 @@ class ReadRanges(beam.DoFn):
             progress.JOB.add(piece, done=size, consumed=size - consumed)
             self.meter.add(done=size)
         finally:
-            self.reject_outputs += kept_rejects(self.staging, rejects, phase=self.phase)
+            self.reject_outputs += write_rejects(self.staging, rejects, phase=self.phase)
 
     def read(self, group: Group, path: str | None) -> Iterator[InGroup]:
         """Reads a group from its cache file, or decodes it if there is none."""
@@ -225,7 +225,7 @@ class Tally:
         self.digests: list[tuple[RowRange, Mapping[int, str]]] = []
 
     def counting(self, decoded: Iterable[InGroup]) -> Iterator[InGroup]:
-        """The same, counted."""
+        """Yields the batches, and counts them."""
         for place, batch in decoded:
             self.read[place] += batch.read
             self.rejects[place] += batch.rejects
@@ -238,12 +238,12 @@ class Tally:
             yield place, batch
 
     def digested(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        """For COUNTS: the digests of blocks of the files."""
+        """Yields, for COUNTS, the digests of the files' blocks."""
         for part, digests in self.digests:
             yield from digested(file_key(part.file.path), digests)
 
     def counted(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        """For COUNTS: the records."""
+        """Yields, for COUNTS, the records."""
         for part, read, rejects in zip(self.group, self.read, self.rejects, strict=True):
             key = file_key(part.file.path)
             yield from counted(key, read=read, rejects=rejects)

@@ -267,7 +267,7 @@ class DescribedCorrections:
 
 
 def known_inputs(base: OpenDataset) -> dict[str, KnownInput]:
-    """How the input files of a dataset of rows are laid out, by path."""
+    """Returns how the input files of a dataset of rows are laid out, by path."""
     return {
         file.path: KnownInput(file.encoding, part.header_of(file))
         for part in read_inputs(base.path, base.manifest)
@@ -279,7 +279,7 @@ def known_inputs(base: OpenDataset) -> dict[str, KnownInput]:
 def correct_rows(
     schema: Schema, base: OpenDataset, inputs: Mapping[str, KnownInput], corrected: tuple[Chosen, ...]
 ) -> CorrectedRows:
-    """Rejected rows of a dataset to be decoded again, whose bytes were corrected.
+    """Returns rejected rows of a dataset, whose bytes were corrected, to be decoded again.
 
     Args:
         schema: the dataset's.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from schemas import storage
-from schemas.csv.header import Layout, found_layout, header_layout, ignored_columns, is_header, positional_layout
+from schemas.csv.header import Layout, header_layout, ignored_columns, is_header, layout_by_names, positional_layout
 from schemas.csv.lines import START, QuotedScanner
 from schemas.csv.parse import split_fields
 from schemas.csv.stream import GZIP_MAGIC, MAX_INPUT_RATIO, Reader, open_stream
@@ -52,7 +52,7 @@ _OBJECT = re.compile(rb'\s*(\[\s*)?\{\s*"([^"\\]|\\.)*"\s*:')
 
 
 def binary_kind(data: bytes) -> str | None:
-    """What a file is that is certainly no CSV, by its first bytes.
+    """Returns what a file is that is certainly no CSV, by its first bytes.
 
     Args:
         data: the first bytes, decompressed if the file is gzip'd. The first 4,096 are looked at; of JSON, the
@@ -189,7 +189,7 @@ def open_csv(
     path: str,
     schema: Schema,
     *,
-    label: Literal["required", "optional", "as_found"] = "required",
+    label: Literal["required", "optional", "if_present"] = "required",
     max_input_ratio: float = MAX_INPUT_RATIO,
 ) -> CsvFile:
     """Reads the beginning of a file to find out how to read the rest.
@@ -199,7 +199,7 @@ def open_csv(
         schema: the schema of the file.
         label: "optional" is for prediction: the label and the weight may be absent, and are not read if present; nor
             are columns that the schema does not declare.
-            "as_found" is for comparisons: label, weight and key are read where the file has them, and other columns
+            "if_present" is for comparisons: label, weight and key are read where the file has them, and other columns
             are passed over.
         max_input_ratio: how many times its size a gzip file may decompress to; the first 64 MB are always allowed.
 
@@ -219,13 +219,13 @@ def open_csv(
     try:
         described = None
         if label != "required":
-            described = found_layout(path, fields, schema, prediction=prediction)
+            described = layout_by_names(path, fields, schema, prediction=prediction)
         if described is not None:
             columns, width = described
         elif is_header(path, fields, schema, items):
             columns, width = header_layout(path, fields, schema, items, allow_unread=prediction)
         else:
-            without_label = prediction or (label == "as_found" and len(fields) + 1 == schema.csv.width)
+            without_label = prediction or (label == "if_present" and len(fields) + 1 == schema.csv.width)
             items = items_of(schema, prediction=without_label)
             columns, width = positional_layout(path, len(fields), schema, items, prediction=without_label)
             header, after = None, start
@@ -256,7 +256,7 @@ class Beginning:
     span: tuple[int, int, int]
 
     def fields(self, options: CsvOptions) -> tuple[str, ...]:
-        """The first record's fields, trimmed."""
+        """Returns the first record's fields, trimmed."""
         start, end, _ = self.span
         return _names(split_fields(self.first[start:end], options.delimiter, options.quote), self.file.codec)
 
@@ -300,13 +300,13 @@ def split_ranges(file: CsvFile, *, range_bytes: int) -> list[CsvRange]:
 
 
 def items_of(schema: Schema, *, prediction: bool) -> tuple[Feature | Label, ...]:
-    """The items of a schema that refer to columns of a file, ignored ones included, since their names must be known."""
+    """Returns the items of a schema that refer to columns, ignored ones included, since their names must be known."""
     items = tuple(item for item in schema.items if item.refs)
     return tuple(i for i in items if i is not schema.weight and i is not schema.label) if prediction else items
 
 
 def signature(path: str, stat: storage.FileStat, options: CsvOptions) -> tuple[bool, str, int]:
-    """Compression, codec and the byte-order mark's length in UTF-8. A mark overrides the schema's encoding."""
+    """Returns compression, codec and the UTF-8 length of the byte-order mark, which overrides the schema's encoding."""
     with storage.open_read(path, version=stat.version) as file:
         gzipped = file.read(2) == GZIP_MAGIC
     stream = open_stream(path, version=stat.version, size=stat.size, gzipped=gzipped, codec="utf-8", lone_cr=False)
@@ -321,7 +321,7 @@ def signature(path: str, stat: storage.FileStat, options: CsvOptions) -> tuple[b
 
 
 def first_bytes(path: str, stat: storage.FileStat, *, gzipped: bool, codec: str, bom: int, limit: int) -> bytes:
-    """The first `limit` bytes of a file, decompressed and in UTF-8 or Latin-1, without the byte-order mark."""
+    """Returns the first `limit` bytes of a file, decompressed and in UTF-8 or Latin-1, without the byte-order mark."""
     stream = open_stream(path, version=stat.version, size=stat.size, gzipped=gzipped, codec=codec, lone_cr=False)
     try:
         return _read_up_to(stream, limit + bom)[bom:]
@@ -368,7 +368,7 @@ _SHOWN = 8
 
 
 def cell_position(file: CsvFile, schema: Schema, name: str) -> int:
-    """A column's position, by its name in the file (a number where it has none), or by that of the schema's item.
+    """Returns a column's position, by its name in the file (a number where it has none), or by the schema's item.
 
     Raises:
         UsageError: the file has no such column, or the item is read from several.
@@ -388,7 +388,7 @@ def cell_position(file: CsvFile, schema: Schema, name: str) -> int:
 
 
 def column_names(file: CsvFile, schema: Schema) -> tuple[str, ...]:
-    """The names of a file's columns in their order: of its header, or of the schema; else their numbers in it."""
+    """Returns the names of a file's columns in order: of its header, or of the schema; else their numbers."""
     if file.header is not None:
         return file.header
     width = schema.csv.width or file.num_columns

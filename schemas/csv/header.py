@@ -33,7 +33,7 @@ Layout = tuple[ItemColumns, ...]  # of all decoded items, in the schema's order,
 
 
 def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) -> bool:
-    """Whether a file's first record is a header: as the schema says, or (auto) if it has the names of the columns.
+    """Returns whether a file's first record is a header: as the schema says, or (auto) if it names the columns.
 
     More than half of the names are enough, so that a misspelt name is reported as such.
     """
@@ -59,7 +59,7 @@ def is_header(path: str, fields: Sequence[str], schema: Schema, items: Items) ->
 def header_layout(
     path: str, header: Sequence[str], schema: Schema, items: Items, *, allow_unread: bool = False
 ) -> tuple[Layout, int]:
-    """The layout by the names in a header, in any order, and the number of columns. `allow_unread`: it may have more.
+    """Finds columns by the names in a header, in any order, and counts them. `allow_unread`: there may be more.
 
     Raises:
       UsageError: a column is not there, is there twice or under two names, or no feature reads it.
@@ -153,10 +153,10 @@ def _names_in(schema: Schema) -> set[str]:
     return {name for columns in header_names(schema).values() for names in columns for name in names}
 
 
-def found_layout(
+def layout_by_names(
     path: str, fields: Sequence[str], schema: Schema, *, prediction: bool = False
 ) -> tuple[Layout, int] | None:
-    """The layout of a file that may have other columns, and lack those of the label, the weight and the key.
+    """Finds the columns of a file that may have others, and lack those of the label, the weight and the key.
 
     Columns are found by their names, also if the schema's own files have no header. For prediction, label and weight
     are not read, and the key must be there.
@@ -208,7 +208,7 @@ def found_layout(
 
 
 def ignored_columns(header: Sequence[str], schema: Schema, columns: Layout) -> tuple[str, ...]:
-    """The names of a header's columns that the schema does not declare, and of which no column is read."""
+    """Returns the names of a header's columns that the schema does not declare, and of which no column is read."""
     read = {place for item in columns for place in item.positions}
     by_place = {ref for item in schema.items for ref in item.refs if isinstance(ref, int)}
     unknown = set(undeclared(header, schema))
@@ -216,7 +216,7 @@ def ignored_columns(header: Sequence[str], schema: Schema, columns: Layout) -> t
 
 
 def positional_layout(path: str, width: int, schema: Schema, items: Items, *, prediction: bool) -> tuple[Layout, int]:
-    """The layout of a file without a header, whose first record has `width` fields, and the number of columns.
+    """Finds the columns of a file without a header, whose first record has `width` fields, and counts them.
 
     For prediction, a file may lack the label's column; the columns after it then move one position to the left.
     """
@@ -255,7 +255,7 @@ def _position(path: str, ref: ColumnRef, places: Mapping[str, int] | None) -> in
 
 
 def ignore_line(name: str, position: int) -> str:
-    """The line of a schema that leaves a file's column out."""
+    """Returns the line of a schema that leaves a file's column out."""
     plain = name.isidentifier() and name.isascii() and name[0] != "_" and name.lower() not in _YAML_WORDS
     feature = name if plain else f"column_{position}"
     column = (

@@ -36,12 +36,12 @@ class CsvRecords:
         return len(self.starts)
 
     def raw(self, index: int) -> bytes:
-        """The bytes of one record."""
+        """Returns the bytes of one record."""
         return self.data[self.starts[index] : self.ends[index]]
 
 
 def replaced(records: CsvRecords, texts: dict[int, bytes]) -> CsvRecords:
-    """The records, with the bytes of some of them replaced; empty bytes drop the record.
+    """Returns the records with the bytes of some of them replaced; empty bytes drop the record.
 
     Positions refer to the new bytes. `offset` is unchanged: it only shows roughly where in the file this is.
     """
@@ -59,7 +59,7 @@ def replaced(records: CsvRecords, texts: dict[int, bytes]) -> CsvRecords:
 
 
 def in_utf8(records: CsvRecords) -> CsvRecords:
-    """Latin-1 records as UTF-8. ASCII bytes do not change, and so neither do delimiters, quotes and line ends."""
+    """Converts Latin-1 records to UTF-8. ASCII bytes stay, and so do delimiters, quotes and line ends."""
     if records.data.isascii():
         return records
     codes = np.frombuffer(records.data, np.uint8)
@@ -69,7 +69,7 @@ def in_utf8(records: CsvRecords) -> CsvRecords:
 
 
 def find_lines(data: bytes, offset: int) -> tuple[CsvRecords, np.ndarray]:
-    """The non-empty physical lines of `data`.
+    """Finds the non-empty physical lines of `data`.
 
     Returns:
         The records, and their lengths (int64 `[n]`) including carriage returns before a line feed.
@@ -116,7 +116,7 @@ class QuotedScanner:
         self._stop = re.compile(b"[\r\n]|" + d + b"(?=" + q + b"|\\Z)")
 
     def scan(self, data: bytes, position: int, state: int) -> tuple[int, int]:
-        """The position of the line end that ends the record (-1 if it is not in `data`), and the state after it."""
+        """Finds the line end that ends the record (-1 if it is not in `data`), and the state after it."""
         size, quote = len(data), self.quote
         while position < size:
             if state == QUOTED:
@@ -137,7 +137,7 @@ class QuotedScanner:
         return -1, state
 
     def boundaries(self, data: bytes, state: int, scanned: int) -> tuple[np.ndarray, int]:
-        """The positions of all line ends in `data` that end a record, and the state at the end of `data`.
+        """Finds all line ends in `data` that end a record, and the state at the end of `data`.
 
         `data` begins with a record; its first `scanned` bytes contain no record end and leave the scanner in `state`.
         """
@@ -160,7 +160,7 @@ class QuotedScanner:
 
 
 def regular_quotes(codes: np.ndarray, quotes: np.ndarray, rank: np.ndarray, delimiter: int) -> np.ndarray:
-    """Which quotes are where a standard writer puts them, so that all CSV readers agree on them.
+    """Marks the quotes that are where a standard writer puts them, so that all CSV readers agree on them.
 
     Args:
         codes: uint8, the bytes.
@@ -186,7 +186,7 @@ def regular_quotes(codes: np.ndarray, quotes: np.ndarray, rank: np.ndarray, deli
 
 
 def irregular_records(records: CsvRecords, *, delimiter: int, quote: int, lines: bool) -> np.ndarray:
-    """bool `[n]`: the records on which CSV readers disagree, which must be parsed one by one.
+    """Marks the records on which CSV readers disagree, which must be parsed one by one: bool `[n]`.
 
     They contain a quote in an unusual place, an odd number of quotes, or (if records are lines) a carriage return.
     """
@@ -228,7 +228,7 @@ class Cells:
 
 
 def find_cells(records: CsvRecords, *, delimiter: str, quote: str, width: int) -> tuple[Cells, dict[int, int]]:
-    """The cells of all records of `width` fields.
+    """Finds the cells of all records of `width` fields.
 
     Args:
         records: regular records (see `schemas.csv.lines`): each quote opens a cell, closes it, or is doubled.
@@ -290,7 +290,7 @@ def _fills(marks: np.ndarray, starts: np.ndarray, ends: np.ndarray, width: int) 
 
 
 def take_columns(cells: Cells, positions: Sequence[int]) -> dict[int, pa.BinaryArray]:
-    """Binary `[n]` for each position: slices of one array."""
+    """Gathers columns: binary `[n]` for each position, slices of one array."""
     count, width, _ = cells.bounds.shape
     if not count or not positions:
         return {position: pa.array([], pa.binary()) for position in positions}

@@ -62,7 +62,7 @@ def split_fields(record: bytes, delimiter: str, quote: str) -> list[bytes] | str
 
 
 def join_fields(fields: list[bytes], delimiter: str, quote: str) -> bytes:
-    """A line that every CSV reader parses to these fields: all of them are quoted."""
+    """Writes fields as a line that every CSV reader parses to them: all are quoted."""
     d, q = delimiter.encode(), quote.encode()
     return d.join(q + field.replace(q, q + q) + q for field in fields)
 
@@ -148,7 +148,7 @@ _ESCAPED = (
 
 
 def explain(reason: str, record: bytes, *, lines: bool = True) -> str:
-    """What is wrong with a record that `split_fields` refuses, and what to do; `lines`: it is one physical line."""
+    """Says what is wrong with a record that `split_fields` refuses, and what to do. `lines`: a record is one line."""
     if reason in (UNTERMINATED, STRAY_QUOTE) and b'\\"' in record:
         return _ESCAPED
     return _EXPLAIN["line" if lines and reason == STRAY_QUOTE else reason]

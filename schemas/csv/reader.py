@@ -371,7 +371,7 @@ class RecordDecoder:
         return batch_schema(self._columns, with_split=self._with_split, cells=len(self._cells))
 
     def joined(self, block: Block, pieces: list[Decoded], max_record: int) -> Decoded:
-        """A block's pieces as one batch, after checking that no record is missing."""
+        """Joins a block's pieces to one batch, after checking that no record is missing."""
         rejects = [reject for piece in pieces for reject in piece.rejects]
         detail = f"longer than {max_record} bytes; the first {HEAD_BYTES} are kept"
         for offset, head in block.too_long:
@@ -388,5 +388,5 @@ class RecordDecoder:
         return Decoded(batch, rejects, read, block.consumed, distinct_numbers, block.digests)
 
     def empty(self) -> pa.RecordBatch:
-        """A batch without rows."""
+        """Returns a batch without rows."""
         return pa.RecordBatch.from_pylist([], schema=self._arrow_schema())

@@ -103,7 +103,7 @@ def _problem(line: bytes, schema: Schema, quoted_newlines: bool, max_record_byte
 def read_records(
     file: CsvFile, schema: Schema, offsets: Iterable[int], *, block_bytes: int = 1 << 20
 ) -> dict[int, bytes]:
-    """The raw bytes of the records that begin at `offsets`. A stream is read only once for all of them.
+    """Reads the raw bytes of the records that begin at `offsets`. A stream is read only once for all of them.
 
     Raises:
         MillraceError: no record begins at an offset: the file has changed.
@@ -141,7 +141,7 @@ class CsvRows:
 
     @staticmethod
     def encode_record(file: CsvFile, schema: Schema, cells: Mapping[str, Sequence[bytes]]) -> bytes:
-        """The record as a line, without its line end."""
+        """Encodes a record as a line, without its line end."""
         fields = [b""] * file.num_columns
         for item in file.columns:
             for position, cell in zip(item.positions, cells.get(item.name, ()), strict=False):

@@ -134,7 +134,7 @@ def open_stream(
     max_ratio: float = MAX_INPUT_RATIO,
     source: Reader | None = None,
 ) -> Reader:
-    """The file from its first byte.
+    """Opens a file at its first byte.
 
     Args:
       path, version, size: the file.

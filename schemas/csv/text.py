@@ -19,7 +19,7 @@ from schemas.spec.table import CsvOptions, Schema
 
 
 def number_cells(values: np.ndarray, missing: Sequence[str], *, delimiter: str = ",") -> pa.BinaryArray:
-    """Float32 `[n]` or `[n, k]` -> the text of each row, its k cells joined.
+    """Writes float32 `[n]` or `[n, k]` as the text of each row, its k cells joined.
 
     NaN becomes a token of a missing value, one of `missing`, if there is any; an infinite number `inf`, which every
     reader of a schema rejects. A number that equals a token, such as -999, means missing in a request, too.
@@ -73,12 +73,12 @@ def _bytes_of(array: pa.BinaryArray) -> tuple[bytes, np.ndarray]:
 
 
 def header_line(names: Sequence[str], options: CsvOptions) -> bytes:
-    """A header."""
+    """Returns a header."""
     return lines([string_cells([name.encode()], options) for name in names], options)[0]
 
 
 def problems(cells: Mapping[str, Sequence[pa.BinaryArray]], schema: Schema) -> Mapping[int, tuple[str, CellError]]:
-    """What the job rejects of some features, or of the label.
+    """Finds what the job rejects of some features, or of the label.
 
     Args:
       cells: binary `[rows]` for each column, by feature.

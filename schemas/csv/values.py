@@ -33,7 +33,7 @@ class MissingTokens:
 
 @functools.lru_cache(maxsize=16)
 def missing_tokens(tokens: tuple[str, ...]) -> MissingTokens:
-    """The schema's tokens, prepared once."""
+    """Prepares a schema's tokens, once."""
     array = pa.array([t.encode().strip() for t in tokens], pa.binary())
     decimal = array.filter(pc.match_substring_regex(array, DECIMAL))
     return MissingTokens(array, _narrowed(decimal.cast(pa.string()).cast(pa.float64())))
@@ -58,7 +58,7 @@ def numbers(
 
 
 def clean_numbers(cells: pa.BinaryArray, missing: MissingTokens) -> np.ndarray | None:
-    """The same as `numbers` if every cell is a number and none is missing; otherwise None."""
+    """Does what `numbers` does if every cell is a number and none is missing; otherwise returns None."""
     if len(missing.numbers):  # a valid number may still mean missing
         return None
     digits = _single_digits(cells)
@@ -80,7 +80,7 @@ def _single_digits(cells: pa.BinaryArray) -> np.ndarray | None:
 
 
 def as_text(cells: pa.BinaryArray) -> pa.StringArray:
-    """The same bytes as a string array, without a UTF-8 check."""
+    """Returns the bytes as a string array, without a UTF-8 check."""
     return pa.StringArray.from_buffers(len(cells), *cells.buffers()[1:], None, 0, cells.offset)
 
 
@@ -114,11 +114,11 @@ def _narrowed(wide: pa.DoubleArray) -> np.ndarray:
     return values
 
 
-_TOLD_APART = 7  # a float32 tells numbers apart that are written in so many bytes: they have 7 digits at most
+_EXACT_BYTES = 7  # a float32 tells numbers apart that are written in so many bytes: they have 7 digits at most
 
 
 def distinct_counts(cells: pa.BinaryArray, values: np.ndarray) -> tuple[int, int] | None:
-    """How many distinct numbers cells hold, as they are written and as they are decoded.
+    """Counts the distinct numbers that cells hold, as they are written and as they are decoded.
 
     Args:
         cells: binary `[n]`.
@@ -127,7 +127,7 @@ def distinct_counts(cells: pa.BinaryArray, values: np.ndarray) -> tuple[int, int
     Returns:
         The counts, as float64 and as float32; None if it is plain that both are the same.
     """
-    if not len(cells) or pc.max(pc.binary_length(cells)).as_py() <= _TOLD_APART:
+    if not len(cells) or pc.max(pc.binary_length(cells)).as_py() <= _EXACT_BYTES:
         return None
     finite = np.isfinite(values)
     text = _trimmed(as_text(cells if finite.all() else cells.filter(pa.array(finite))))
@@ -187,7 +187,7 @@ class Distinct:
     respelled: np.ndarray | None = None
 
     def cells(self, cells: pa.BinaryArray) -> pa.BinaryArray:
-        """The column's cells with the words that are spelled otherwise."""
+        """Returns the column's cells with the words that are spelled otherwise."""
         if self.respelled is None:
             return cells
         return pc.if_else(pa.array(self.respelled), self.trimmed, self.values).take(pa.array(self.codes))
@@ -199,7 +199,7 @@ class Distinct:
 
 
 def distinct(cells: pa.BinaryArray, missing: pa.BinaryArray, *, words: bool = False) -> Distinct:
-    """The distinct values of binary `[n]`. `words`: spelled as `schemas.spec.words` says."""
+    """Finds the distinct values of binary `[n]`. `words`: spelled as `schemas.spec.words` says."""
     encoded = cells.dictionary_encode()
     values = encoded.dictionary
     trimmed = pc.ascii_trim_whitespace(as_text(values)).view(pa.binary())
@@ -225,7 +225,7 @@ def _other_spellings(words: pa.BinaryArray) -> np.ndarray | None:
 
 
 def in_one_spelling(words: pa.BinaryArray) -> pa.BinaryArray:
-    """Trimmed cells in the one spelling that `schemas.spec.words` says, where they are words."""
+    """Returns trimmed cells in the one spelling that `schemas.spec.words` says, where they are words."""
     return words if _other_spellings(words) is None else _respelled(words)
 
 
@@ -236,7 +236,7 @@ def _respelled(words: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def not_utf8(column: Distinct) -> dict[int, CellError]:
-    """An error for each distinct value that is not UTF-8."""
+    """Returns an error for each distinct value that is not UTF-8."""
     try:
         column.values.cast(pa.string())
         return {}
@@ -249,7 +249,7 @@ def not_utf8(column: Distinct) -> dict[int, CellError]:
 
 
 def too_long(column: Distinct, most: int) -> dict[int, CellError]:
-    """An error for each distinct value of more than `most` bytes."""
+    """Returns an error for each distinct value of more than `most` bytes."""
     lengths = pc.binary_length(column.values).to_numpy(zero_copy_only=False)
     return {
         i: CellError("too_long", f"found a text of {lengths[i]:,} bytes, expected {most:,} at most (see max_bytes)")
@@ -258,7 +258,7 @@ def too_long(column: Distinct, most: int) -> dict[int, CellError]:
 
 
 def is_utf8(value: bytes) -> bool:
-    """Whether bytes are UTF-8."""
+    """Returns whether bytes are UTF-8."""
     try:
         value.decode("utf-8")
         return True
@@ -267,12 +267,12 @@ def is_utf8(value: bytes) -> bool:
 
 
 def absent_values(column: Distinct, reason: str) -> dict[int, CellError]:
-    """An error with this reason for each distinct value that means missing."""
+    """Returns an error with this reason for each distinct value that means missing."""
     return {i: absent_value(column.values[i].as_py(), reason) for i in np.flatnonzero(column.absent).tolist()}
 
 
 def vocabulary_errors(values: pa.BinaryArray, *, empty_reason: str | None) -> dict[int, CellError]:
-    """An error for each distinct value that a vocabulary file, with one value per line, cannot hold.
+    """Returns an error for each distinct value that a vocabulary file, with one value per line, cannot hold.
 
     Args:
         values: the distinct values as they are looked up. One with a CR or LF is a line_end_in_value.
@@ -301,7 +301,7 @@ def rows_of(problems: dict[int, CellError], codes: np.ndarray) -> dict[int, Cell
 
 
 def read_values(column: Distinct, item: ReadAsStrings) -> tuple[pa.BinaryArray | list[bytes], dict[int, CellError]]:
-    """Each distinct value as the split hashes it (b"" for a missing or invalid one), and the errors."""
+    """Returns each distinct value as the split hashes it (b"" for a missing or invalid one), and the errors."""
     read = item.read_values(column.trimmed)
     if read is None:
         return column.canonical, {}
@@ -318,7 +318,7 @@ def read_values(column: Distinct, item: ReadAsStrings) -> tuple[pa.BinaryArray |
 
 
 def label_values(column: Distinct, label: CategoryLabel) -> tuple[list[bytes], dict[int, CellError]]:
-    """The label of each distinct value, and the errors: missing_label, label_not_in_values."""
+    """Returns the label of each distinct value, and the errors: missing_label, label_not_in_values."""
     aliases = {spelling.encode().strip(): value.encode().strip() for spelling, value in label.aliases.items()}
     values = None if label.values is None else {v.encode().strip(): v.encode() for v in label.values}
     problems = {}
@@ -338,10 +338,10 @@ def label_values(column: Distinct, label: CategoryLabel) -> tuple[list[bytes], d
 
 
 def hash_distinct(values: pa.BinaryArray | list[bytes], codes: np.ndarray) -> np.ndarray:
-    """uint64 `[n]`: the string hash of each row; each distinct value is hashed once."""
+    """Hashes the string of each row, uint64 `[n]`, but each distinct value once."""
     return hash_strings(pa.array(values, pa.binary()))[codes] if len(values) else np.empty(0, np.uint64)
 
 
 def take(values: list[bytes], codes: np.ndarray) -> pa.BinaryArray:
-    """binary `[n]`: the value of each row."""
+    """Returns the value of each row, binary `[n]`."""
     return pa.array(values, pa.binary()).take(pa.array(codes))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_jobs.core.parity import BUDGET, RECORDS, FileKeeper, KeptFile, ParityFiles, choose
+from beam_jobs.core.parity import BUDGET, RECORDS, FileKeeper, ParityFiles, StagedCopy, choose
 from schemas import storage
 from schemas.profile.duplicates import place_hash
 
@@ -16,7 +16,7 @@ MB = 1 << 20
 
 
 def record(rank: int, size: int) -> ParityFiles:
-    return ParityFiles(rank, KeptFile(f"file-{rank}", size), "cat", f"stored-{rank}")
+    return ParityFiles(rank, StagedCopy(f"file-{rank}", size), "cat", f"stored-{rank}")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_records_are_chosen_by_rank_and_budget(records: list[ParityFiles], chose
     assert [r.rank for r in choose(records, budget=30)] == chosen
 
 
-def kept(folder: Path, sizes: list[int]) -> list[KeptFile]:
+def kept(folder: Path, sizes: list[int]) -> list[StagedCopy]:
     """What is kept of files of these sizes, whose bytes are views of one buffer."""
     data = memoryview(bytes(max(sizes)))
     keeper = FileKeeper(str(folder), len(sizes))

@@ -188,8 +188,8 @@ NUMBERS = (
         ("required", b"z,w,v0,v1", ". Add it to the file"),
         ("optional", b"z,v0", ". Add it to the file; the cells may be empty"),
         ("optional", b"v0,v1", ". Add it to the file"),
-        ("as_found", b"z,w,v1", ". Add it to the file; the cells may be empty"),
-        ("as_found", b"c,v0,v1", ". Add it to the file"),
+        ("if_present", b"z,w,v1", ". Add it to the file; the cells may be empty"),
+        ("if_present", b"c,v0,v1", ". Add it to the file"),
     ],
 )
 def test_a_column_that_is_not_there_is_added_or_not_read(
