@@ -134,13 +134,13 @@ FACE_STEPS = 1500
 def pixel_distance_auc(data: Path) -> float:
     """The AUC of calling two faces the same by how near their pixels are, over the pairs of the split eval."""
     from schemas.dataset import open_dataset
+    from schemas.profile.roc import roc_areas
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import InputOptions
-    from trainer.evaluation.ranking import rank
 
     labels, distances = [], []
     for features, same in input_fn(open_dataset(str(data)), "eval", mode="eval", options=InputOptions(batch_size=64)):
         difference = features["left"].numpy().astype(np.float32) - features["right"].numpy()
         distances.append(np.sqrt((difference**2).sum(axis=(1, 2, 3))))
         labels.append(same.numpy())
-    return rank(-np.concatenate(distances), np.concatenate(labels) == 1).auc()
+    return float(roc_areas(-np.concatenate(distances), np.concatenate(labels), 2)[1])

@@ -150,7 +150,7 @@ def _run(options: PredictOptions, prog: str) -> command.Report:
             summary = predict(options, progress=progress, show=show, starting=progress.starting)
     except KeyboardInterrupt as error:
         how, code = how_ended(error)
-        raise interrupts.Interrupted(f"{how}: {options.kept_on_failure}", code) from None
+        raise interrupts.Interrupted(f"{how}: {options.after_failure}", code) from None
     lines = _lines(summary, options)
     if progress.unshown:
         files = f"{options.output} and {options.rejects}" if summary.rejected else options.output

@@ -83,12 +83,12 @@ def _of_classes(p: Predictions) -> dict[str, Any]:
     content: dict[str, Any] = {
         "classes": _by_class(p),
         **_confusion(p),
-        "curves": {names[i]: p.rankings[i].curves() for i in sorted(frequent)},
+        "curves": {names[i]: p.rankings[i].curves() for i in sorted(frequent) if p.rankings[i].defined},
         "calibration": _calibration(p),
     }
     if p.target.binary:
         content["positive_class"] = names[positive]
-        if not p.rankings[positive].undefined:
+        if p.rankings[positive].defined:
             content["thresholds"] = _thresholds(p.rankings[positive])
     return content
 
@@ -106,7 +106,7 @@ def _by_class(p: Predictions) -> list[dict[str, Any]]:
                 "precision": quotient(float(correct), float(predicted)),
                 "recall": quotient(float(correct), float(support)),
                 "f1": quotient(2 * float(correct), float(support + predicted)),
-                "auc": None if ranking is None or ranking.undefined else ranking.auc(),
+                "auc": ranking.auc() if ranking is not None and ranking.defined else None,
             }
         )
     return rows

@@ -83,11 +83,11 @@ def _of_positive(p: Predictions, divisor: int) -> float | None:
 
 def _area(p: Predictions, *, of_roc: bool) -> float | None:
     ranking = p.rankings[p.target.positive]
-    return None if ranking.undefined else ranking.auc() if of_roc else ranking.average_precision()
+    return None if not ranking.defined else ranking.auc() if of_roc else ranking.average_precision()
 
 
 def _mean_area(p: Predictions) -> float | None:
-    areas = [ranking.auc() for ranking in p.rankings.values() if ranking.undefined is None]
+    areas = [ranking.auc() for ranking in p.rankings.values() if ranking.defined]
     return float(np.mean(areas)) if areas else None
 
 

@@ -23,8 +23,7 @@ def pictures(content: Content) -> dict[str, Chart]:
       content: of a report.
     """
     charts: dict[str, Chart] = {}
-    curves = {name: c for name, c in content.get("curves", {}).items() if "roc" in c}
-    if curves:
+    if curves := content.get("curves"):
         charts |= {"roc": _roc(curves), "precision_recall": _precision_recall(curves)}
     if content.get("calibration", {}).get("weight"):
         charts["calibration"] = _calibration(content["calibration"])

@@ -158,11 +158,9 @@ class Predictions:
 
     def worst(self, limit: int) -> np.ndarray:
         """Returns the places of the usable rows with the highest loss, highest first."""
-        finite = np.flatnonzero(self.usable)
-        if len(finite) > limit:
-            finite = finite[np.argpartition(-self.loss[finite], limit)[:limit]]
-        order: np.ndarray = finite[np.argsort(-self.loss[finite], kind="stable")]
-        return order
+        usable = np.flatnonzero(self.usable)
+        places: np.ndarray = usable[np.argsort(-self.loss[usable], kind="stable")[:limit]]
+        return places
 
     def write(self, path: str, sources: pa.Array, offsets: pa.Array) -> None:
         """Writes the table as an Arrow file.

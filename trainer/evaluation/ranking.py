@@ -28,13 +28,9 @@ class Ranking:
     negatives: np.ndarray
 
     @property
-    def undefined(self) -> str | None:
-        """Why there is no curve; None where there is one."""
-        if not self.positives.sum() > 0:
-            return "no row of the split is of this class"
-        if not self.negatives.sum() > 0:
-            return "every row of the split is of this class"
-        return None
+    def defined(self) -> bool:
+        """Whether there are curves: some rows are of the class, and others are not."""
+        return bool(self.positives.sum() > 0 and self.negatives.sum() > 0)
 
     def roc(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns false and true positive rates, rising from 0 to 1, float64 `[points + 1]` each."""
@@ -77,11 +73,9 @@ class Ranking:
 
     def curves(self) -> dict[str, Any]:
         """Returns both curves and areas, as JSON holds them, with about `POINTS` points."""
-        if self.undefined:
-            return {"undefined": self.undefined}
         false, true = self.roc()
         precision, recall = self.precision_recall()
-        roc, pr = thinned(false, true), thinned(recall, precision)
+        roc, pr = _thinned(false, true), _thinned(recall, precision)
         return {
             "auc": self.auc(),
             "average_precision": self.average_precision(),
@@ -91,23 +85,22 @@ class Ranking:
         }
 
 
-def rank(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None = None) -> Ranking:
+def rank(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> Ranking:
     """Ranks rows by their score.
 
     Args:
       scores: `[rows]`, finite.
       positive: bool `[rows]`, whether a row is of the class.
-      weights: `[rows]`; None: each row counts 1.
+      weights: `[rows]`.
     """
-    weights = np.ones(len(scores)) if weights is None else weights.astype(np.float64)
     distinct, place = np.unique(-scores.astype(np.float64), return_inverse=True)
     positives = np.bincount(place, weights * positive, len(distinct))
     negatives = np.bincount(place, weights * ~positive, len(distinct))
     return Ranking(-distinct, positives, negatives)
 
 
-def thinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Returns indices of about `POINTS` points, evenly spread along a curve in the unit square, with both ends."""
+def _thinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Indices of about `POINTS` points, evenly spread along a curve in the unit square, with both ends."""
     if len(x) <= POINTS:
         return np.arange(len(x))
     along = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])

@@ -138,7 +138,7 @@ def _sliced(evaluated: Evaluated, features: ModelFeatures, slice_by: Sequence[st
     tables = [slice_table(sliced, predictions) for sliced in rows]
     by_name = {table["feature"]: table for table in tables}
     return {
-        "worst": worst_slices(rows[: len(slicings)], predictions),
+        "worst": worst_slices(rows[: len(slicings)], predictions.target),
         "asked": [by_name[slicing.name] for slicing in requested],
         "all": tables[: len(slicings)],
         "left_out": features.without_slices(slicings),

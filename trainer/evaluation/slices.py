@@ -16,7 +16,7 @@ from schemas.spec.features import Feature, Numeric, OneHot
 from schemas.spec.forms import Dense, Ids, Input
 from schemas.spec.table import Schema
 from trainer.evaluation.metrics import measure
-from trainer.evaluation.predictions import Predictions
+from trainer.evaluation.predictions import Predictions, PredictionTarget
 
 LONGEST = 50  # values of a vector that have slices of their own: not the pixels of an image
 MOST_WORDS = 50  # of a feature that have slices of their own: the most frequent ones
@@ -235,11 +235,16 @@ def slice_table(sliced: SlicedRows, predictions: Predictions) -> dict[str, Any]:
     rows = sliced.sums[0]
     order = np.arange(len(rows)) if sliced.slicing.in_order else np.argsort(-rows, kind="stable")
     order = order[rows[order] > 0]
-    entries = [_entry(sliced, place, predictions) for place in order[:LISTED].tolist()]
+    entries = []
+    for place in order[:LISTED].tolist():
+        entries.append(_entry(sliced, place, predictions.target))
+        if len(sliced.codes) and predictions.target.binary:
+            area = measure("auc", predictions.take((sliced.codes == place) & predictions.usable))
+            entries[-1]["auc"] = None if math.isnan(area) else area
     return {"feature": sliced.slicing.name, "slices": entries, "left_out": max(0, len(order) - LISTED)}
 
 
-def worst_slices(all_sliced: Iterable[SlicedRows], predictions: Predictions) -> list[dict[str, Any]]:
+def worst_slices(all_sliced: Iterable[SlicedRows], target: PredictionTarget) -> list[dict[str, Any]]:
     """Returns the slices with the highest loss, of those that are large, and surely worse than all rows together."""
     candidates = []
     for sliced in all_sliced:
@@ -253,21 +258,14 @@ def worst_slices(all_sliced: Iterable[SlicedRows], predictions: Predictions) -> 
         order = bad[np.argsort(-mean[bad], kind="stable")][:OF_ONE_FEATURE]
         candidates += [(float(mean[i]), sliced, int(places[i])) for i in order.tolist()]
     candidates.sort(key=lambda candidate: -candidate[0])
-    return [
-        {"feature": sliced.slicing.name, **_entry(dataclasses.replace(sliced, codes=sliced.codes[:0]), i, predictions)}
-        for _, sliced, i in candidates[:WORST]
-    ]
+    return [{"feature": s.slicing.name, **_entry(s, place, target)} for _, s, place in candidates[:WORST]]
 
 
-def _entry(sliced: SlicedRows, place: int, predictions: Predictions) -> dict[str, Any]:
-    """A slice: its value, rows and metrics; the AUC of two classes, where the codes of the rows are kept."""
+def _entry(sliced: SlicedRows, place: int, target: PredictionTarget) -> dict[str, Any]:
+    """A slice: its value, rows and metrics."""
     rows, weight, loss, _, correct = sliced.sums[:, place].tolist()
     entry: dict[str, Any] = {"value": sliced.slicing.text(place), "rows": int(rows)}
     mean = loss / weight if weight else None
-    if not predictions.target.names:
+    if not target.names:
         return {**entry, "root_mean_squared_error": None if mean is None else math.sqrt(mean)}
-    entry |= {"loss": mean, "accuracy": correct / weight if weight else None}
-    if len(sliced.codes) and predictions.target.binary:
-        area = measure("auc", predictions.take((sliced.codes == place) & predictions.usable))
-        entry["auc"] = None if math.isnan(area) else area
-    return entry
+    return {**entry, "loss": mean, "accuracy": correct / weight if weight else None}

@@ -202,8 +202,8 @@ def _classified(tensors: dict[str, tf.Tensor], names: tuple[str, ...]) -> dict[s
     width = probabilities.shape[-1]
     if width is not None and width != len(names):
         raise ValueError(f"the model predicts {width} classes, but the label has {len(names)}")
-    given_ids = next((tensors[name] for name in (CLASS_ID, "class_ids") if name in tensors), None)
-    ids = tf.argmax(probabilities, axis=-1) if given_ids is None else tf.reshape(given_ids, [-1])
+    model_ids = next((tensors[name] for name in (CLASS_ID, "class_ids") if name in tensors), None)
+    ids = tf.argmax(probabilities, axis=-1) if model_ids is None else tf.reshape(model_ids, [-1])
     ids = tf.cast(ids, tf.int64)
     classes = tf.gather(tf.constant(list(names), tf.string, name="class_names"), ids)
     return {CLASS: classes, CLASS_ID: ids, PROBABILITIES: probabilities}

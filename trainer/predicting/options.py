@@ -103,7 +103,7 @@ class PredictOptions(ExportOptions):
         return self.output == STANDARD_OUTPUT
 
     @property
-    def kept_on_failure(self) -> str:
+    def after_failure(self) -> str:
         """What happened to the predictions made before a failure, for its message."""
         return "only part of the predictions was printed" if self.printed else NOTHING_WRITTEN
 
@@ -134,9 +134,14 @@ class PredictOptions(ExportOptions):
 class PredictedPart:
     """The result for a part of the input: read = predicted + rejects.
 
-    `lines` are those of the file; `shown` is the same as text, if it is to be printed. `done` is about the share of the
-    input that ends with this part, from 0 to 1; 0 where a part says nothing about it. `unknown` are the predicted rows
-    with a value of a category that the model does not know, by feature.
+    Attributes:
+      read: the number of rows or images.
+      predicted: how many of them have a prediction.
+      lines: the predictions as lines of the output file.
+      rejects: the rows or images without a prediction.
+      shown: the predictions as text to be printed.
+      done: about which share of the input ends with this part, from 0 to 1; 0: not known.
+      unknown: by feature, how many predicted rows have a value that the model does not know.
     """
 
     read: int
@@ -192,7 +197,7 @@ class PredictionCounts:
             return
         limits = f"--max_rejects {options.max_rejects} and --max_reject_fraction {options.max_reject_fraction:g}"
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.rejected.most_common())
-        verdict, output_note, limit = f"more than {limits} allow", options.kept_on_failure, ", or raise a limit"
+        verdict, output_note, limit = f"more than {limits} allow", options.after_failure, ", or raise a limit"
         if not self.predicted:
             verdict, output_note, limit = "so there is nothing to write", NOTHING_WRITTEN, ""
         raise MillraceError(

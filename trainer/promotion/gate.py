@@ -1,4 +1,4 @@
-"""Whether an export may take the place of the one in service, from the answers of both on the same rows.
+"""Judges whether an export may take the place of the one in service, by the answers of both on the same rows.
 
 A metric is judged by what the rows can tell, one-sided with 95 %:
 

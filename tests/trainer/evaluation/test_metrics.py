@@ -196,11 +196,11 @@ def test_what_is_drawn_of_numbers():
 
 def test_a_stored_curve_is_short_and_keeps_its_ends():
     labels, probabilities, _ = predictions(2)
-    curve = rank(probabilities[:, 1], labels == 1).curves()["roc"]
+    curve = rank(probabilities[:, 1], labels == 1, np.ones(ROWS)).curves()["roc"]
     x, y = curve["false_positive_rate"], curve["true_positive_rate"]
     assert len(x) == len(y) <= POINTS + 2
     assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
-    assert np.trapezoid(y, x) == pytest.approx(rank(probabilities[:, 1], labels == 1).auc(), abs=0.01)
+    assert np.trapezoid(y, x) == pytest.approx(rank(probabilities[:, 1], labels == 1, np.ones(ROWS)).auc(), abs=0.01)
 
 
 def classes(rng: np.random.Generator, rows: int, *, skill: float, labels: np.ndarray | None = None) -> tuple:
@@ -278,7 +278,7 @@ def test_the_slice_with_the_most_mistakes_is_the_worst(evaluated):
     table, features, batches = evaluated
     age = by_number(Part("age", 1, "age[1]"), features["age"][:, 1])
     work = by_id(Part("work", None, "work"), [f"work {i}" for i in range(3)])
-    worst = worst_slices(slice_rows([age, work], table, batches), table)
+    worst = worst_slices(slice_rows([age, work], table, batches), table.target)
     assert [(entry["feature"], entry["value"]) for entry in worst] == [("work", "work 2")]
 
 

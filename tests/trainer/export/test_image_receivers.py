@@ -50,11 +50,11 @@ def ordinary(images):
         looked_at = map_ignoring_errors(files, lambda data: is_ordinary(data, images), tf.TensorSpec([], tf.bool))
         run = session.make_callable(looked_at, [files])
 
-        def found(*data: bytes) -> list[bool]:
+        def ordinary_files(*data: bytes) -> list[bool]:
             decoded = dict(zip(*(part.tolist() for part in run(list(data))), strict=True))
             return [decoded.get(place, False) for place in range(len(data))]
 
-        yield found
+        yield ordinary_files
 
 
 def test_jpegs_and_pngs_of_ordinary_sizes_take_the_direct_way(ordinary):

@@ -254,7 +254,7 @@ def by_predict(paths: list[str], export: Path, out: Path) -> tuple[int, list[Rej
     return len(read_lines(out / "p.jsonl")), read_rejects(out / "p.rejects.jsonl")
 
 
-def told(rejects: list[Reject]) -> dict[str, tuple[str, str, str | None, str, bytes]]:
+def refusals(rejects: list[Reject]) -> dict[str, tuple[str, str, str | None, str, bytes]]:
     return {r.source: (r.stage, r.reason, r.column, r.detail, r.raw) for r in rejects}
 
 
@@ -263,7 +263,7 @@ def check_both(stripes, stripes_model, folder: Path, out: Path) -> set[str]:
     paths = sorted(str(path) for path in folder.iterdir())
     stored, refused = by_the_job(paths, stripes.image_schema.images)
     predicted, refused_too = by_predict(paths, stripes_model.export, out)
-    assert told(refused_too) == told(refused)
+    assert refusals(refused_too) == refusals(refused)
     assert predicted == stored
     assert stored + len(refused) == len(paths)
     return {reject.reason for reject in refused}

@@ -199,23 +199,23 @@ def test_it_is_on_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pyte
     calls: list[str] = []
     fsync, move, flush_name = os.fsync, folders.move, folders.flush_name
 
-    def told_fsync(handle: int) -> None:
+    def recorded_fsync(handle: int) -> None:
         calls.append(f"fsync {os.fstat(handle).st_size}")
         fsync(handle)
 
-    def told_move(source: str, target: str) -> None:
+    def recorded_move(source: str, target: str) -> None:
         calls.append("move")
         move(source, target)
 
-    def told_flush(path: str) -> None:
+    def recorded_flush(path: str) -> None:
         calls.append(f"name {path}")
         flush_name(path)
 
     aside = TextFile(str(tmp_path / "p.jsonl"))
     aside.write("12345")
-    monkeypatch.setattr(os, "fsync", told_fsync)
-    monkeypatch.setattr(folders, "move", told_move)
-    monkeypatch.setattr(folders, "flush_name", told_flush)
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(folders, "move", recorded_move)
+    monkeypatch.setattr(folders, "flush_name", recorded_flush)
     aside.commit()
     aside.close()
     assert calls[:3] == ["fsync 5", "move", f"name {tmp_path}/p.jsonl"]
