@@ -75,15 +75,6 @@ def test_numbers_that_tell_in_another_way_than_by_their_order() -> None:
     assert signals["n2"].value < 0.56
 
 
-def test_a_copy_of_the_label_with_blanks_is_judged_on_the_rows_that_have_a_value() -> None:
-    drawn = np.random.default_rng(10)
-    y = drawn.integers(0, 3, DRAWN)
-    gone = drawn.random(DRAWN) < 0.3
-    signals = told(sampled(y, [np.where(gone, np.nan, 7.0 - y)], [np.where(gone, 0, y + 5)]))
-    for signal in signals.values():
-        assert (signal.overall, signal.rows) == (1.0, int(np.count_nonzero(~gone)))
-
-
 @pytest.mark.parametrize(("rows", "expected"), [(LEAST - 1, []), (LEAST, [1])])
 def test_too_few_rows_are_not_judged(rows: int, expected: list[float]) -> None:
     y = np.repeat([0, 1], [1000, rows])

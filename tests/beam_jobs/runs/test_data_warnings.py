@@ -387,13 +387,6 @@ def test_a_replaced_dataset_without_statistics_is_passed_over_and_thresholds_say
     assert f"{people.output}: has no statistics to compare" in warning.message
 
 
-def test_thresholds_change_no_fingerprint_so_a_transform_is_still_compatible(written: Folder) -> None:
-    limited(written, "{warn: 0.5}")
-    first = open_dataset(str(written.output))
-    second = written.run(output=str(written.path / "more"), transform_from=str(written.output))
-    assert second.manifest.schema_fingerprint == first.manifest.schema_fingerprint
-
-
 def test_a_replay_compares_the_splits_anew(folder: Folder) -> None:
     base = folder.job(f"{FEW}drift: 0.9\n", folder.write("rows.csv", [FEW_HEADER, *BAD]), max_rejects=10)
     before = [comparison["rows"] for comparison in drift_of(folder.output)]

@@ -105,21 +105,6 @@ FEATURES = st.one_of(
 )
 
 
-@given(FEATURES, TEXTS)
-def test_ngrams_and_the_texts_that_hold_them_are_those_of_python(feature, texts):
-    expected = [list(of_python(feature, value.strip(" \t"))) for value in texts]
-    text_ngrams = ngrams(feature, texts)
-    assert [collections.Counter(terms) for terms in by_text(text_ngrams, len(texts))] == list(
-        map(collections.Counter, expected)
-    )
-    counted = text_ngrams.counted()
-    document_counts = dict(
-        zip((v.decode() for v in counted.values.numpy()), counted.counts.numpy().tolist(), strict=True)
-    )
-    assert document_counts.pop(ALL_ROWS.decode()) == len(texts)
-    assert document_counts == Counts(itertools.chain.from_iterable(map(set, expected)))
-
-
 def weights_of(
     feature: Text, texts: Sequence[str], words: Sequence[str], document_counts: Counts, rows: int
 ) -> list[dict[int, float]]:

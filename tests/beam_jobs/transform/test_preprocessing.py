@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
-import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 import pytest
 import tensorflow as tf
 import tensorflow_transform as tft
-import tensorflow_transform.beam as tft_beam
-from apache_beam.pipeline import PipelineVisitor
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.transform.preprocessing import (
     Preprocessing,
     clean,
@@ -31,8 +26,7 @@ from beam_jobs.transform.preprocessing import (
 from beam_jobs.transform.vocabularies import UniqueValues
 from schemas.dataset.statistics import read_statistics
 from schemas.spec.features import Bool, Category, CategoryLabel, Cross, Feature, Label, Text
-from schemas.spec.loader import load_schema
-from schemas.spec.table import Schema, graph_columns
+from tests.support.csv_reading import table_schema
 from tests.support.datasets import rejects_of, written, written_rows
 from tests.support.written_records import examples
 
@@ -201,36 +195,6 @@ class TestStrings:
         assert stored[b"k0"]["title"] != stored[b"k1"]["title"]  # two words, not one that ends at the NUL
 
 
-def schema_of(folder: Path, features: Iterable[str], label: str) -> Schema:
-    """The schema with these features and this label."""
-    lines = "\n".join(f"  - {feature}" for feature in features)
-    text = f"name: t\nformat: csv\ncsv: {{header: present}}\nfeatures:\n{lines}\nlabel: {label}\n"
-    (folder / "s.yaml").write_text(f"{text}split: {{by: row, train: 0.8, eval: 0.1, test: 0.1}}\n")
-    schema = load_schema(str(folder / "s.yaml"))
-    assert isinstance(schema, Schema)
-    return schema
-
-
-def analyzed(folder: Path, schema: Schema) -> tuple[beam.Pipeline, beam.PCollection]:
-    """A pipeline that analyzes rows of a schema, and its rows, of which there are none."""
-    pipeline = beam.Pipeline()
-    with tft_beam.Context(temp_dir=str(folder)):
-        raw = pipeline | beam.Create([]).with_output_types(pa.RecordBatch)
-        _ = (raw, adapter_config(schema, graph_columns(schema))) | tft_beam.AnalyzeDataset(Preprocessing(schema))
-    return pipeline, raw
-
-
-class Readers(PipelineVisitor):
-    """Notes whether any transform reads what is in a PCollection."""
-
-    def __init__(self, source: beam.PCollection) -> None:
-        self.source, self.read = source, False
-
-    def visit_transform(self, node: beam.pipeline.AppliedPTransform) -> None:
-        counts_bytes = "InstrumentInputBytes" in node.full_label  # for Beam's own counters
-        self.read |= self.source in node.inputs and not counts_bytes
-
-
 GIVEN_LABEL = "{name: y, kind: category, values: [a, b]}"
 MEASURED = (
     "kind: numeric",  # z_score
@@ -254,21 +218,21 @@ NOT_MEASURED = (
 )
 
 
-def test_only_what_is_measured_is_read(tmp_path: Path) -> None:
-    schemas = [schema_of(tmp_path, [f"{{name: x, {feature}}}"], GIVEN_LABEL) for feature in MEASURED]
-    schemas.append(schema_of(tmp_path, ["{name: x, kind: bool}"], "{name: y, kind: category}"))
-    assert all(Preprocessing(schema).measures for schema in schemas)
-    features = [f"{{name: f{i}, {feature}}}" for i, feature in enumerate(NOT_MEASURED)]
-    for declared, label, measures in (
-        (features, GIVEN_LABEL, False),
-        (features, "{name: y, kind: numeric}", False),
-        ([*features, "{name: x, kind: numeric}"], GIVEN_LABEL, True),
-    ):
-        schema = schema_of(tmp_path, declared, label)
-        pipeline, raw = analyzed(tmp_path, schema)
-        readers = Readers(raw)
-        pipeline.visit(readers)
-        assert (Preprocessing(schema).measures, readers.read) == (measures, measures)
+@pytest.mark.parametrize(
+    ("features", "label", "measured"),
+    [
+        *(((feature,), GIVEN_LABEL, True) for feature in MEASURED),
+        (("kind: bool",), "{name: y, kind: category}", True),
+        (NOT_MEASURED, GIVEN_LABEL, False),
+        (NOT_MEASURED, "{name: y, kind: numeric}", False),
+        ((*NOT_MEASURED, "kind: numeric"), GIVEN_LABEL, True),
+    ],
+)
+def test_the_train_split_is_read_for_what_is_measured_alone(features, label, measured) -> None:
+    lines = "".join(f"  - {{name: f{i}, {feature}}}\n" for i, feature in enumerate(features))
+    text = f"name: t\nformat: csv\ncsv: {{header: present}}\nfeatures:\n{lines}label: {label}\n"
+    split = "split: {by: row, train: 0.8, eval: 0.1, test: 0.1}\n"
+    assert Preprocessing(table_schema(text + split)).measures == measured
 
 
 MANY = """\

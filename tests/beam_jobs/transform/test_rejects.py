@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from beam_jobs.preprocess import main
 from schemas.dataset import OpenDataset, layout
-from schemas.dataset.records import stored_features
 from schemas.errors import MillraceError
 from tests.support.datasets import Folder, accounts_hold, rejects_of
 from tests.support.written_records import examples
@@ -75,12 +74,6 @@ def test_what_is_not_finite_after_the_transform_is_a_reject_with_its_column(pays
             assert np.isfinite([*row["pay"], *row["debts"]]).all()
 
 
-def test_records_are_verified_to_be_finite(pays):
-    dataset = pays
-    now = stored_features(dataset.path, dataset.manifest, dataset.declared)
-    assert {feature.name for feature in now if feature.finite} == {"pay", "debts"}
-
-
 def test_columns_without_names_are_named_by_position(folder):
     schema = SCHEMA.replace("header: present", "num_columns: 6, header: none")
     for name, column in (("id", 0), ("pay", 1), ("y", 5)):
@@ -120,15 +113,6 @@ def test_a_failed_job_keeps_and_reports_the_transforms_rejects(folder, capsys):
     assert all(data[r.offset :].startswith(r.raw + b"\n") for r in rejects)
     (summary,) = folder.output.glob("failed/*/summary.json")
     assert json.loads(summary.read_text())["rejected"] == {"not_finite": 4, "label_not_in_values": 3}
-
-
-def test_they_are_kept_when_a_split_is_empty(folder, capsys):
-    schema = SCHEMA.replace("train: 0.6, eval: 0.2, test: 0.2", "train: 0.999998, eval: 0.000002, test: 0")
-    assert failing(folder, folder.write("rows.csv", [HEADER, *ROWS]), schema=schema) == 1
-    errors = capsys.readouterr().err
-    assert "the split 'eval' is empty" in errors
-    assert "rejected: not_finite 4" in errors
-    assert {r.raw.decode() for r in folder.failed_rejects()} == set(BAD.values())
 
 
 def test_rejects_are_kept_without_their_bytes_if_the_input_is_gone(folder, monkeypatch, capsys):

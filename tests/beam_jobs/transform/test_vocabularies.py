@@ -6,23 +6,16 @@ import collections
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow_transform as tft
-import tensorflow_transform.beam as tft_beam
-from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
-from beam_jobs.rows.pipeline import adapter_config
 from beam_jobs.transform import vocabularies
-from beam_jobs.transform.preprocessing import Preprocessing
 from beam_jobs.transform.vocabularies import COUNTED, EMPTY, AddCounts, words_of, write_vocabularies
 from schemas.dataset import OpenDataset
 from schemas.dataset.show import describe
 from schemas.spec.forms import Vocabulary
-from schemas.spec.loader import load_schema
-from schemas.spec.table import Schema, graph_columns
 from tests.support.datasets import rejects_of, written
 from tests.support.written_records import examples
 
@@ -97,36 +90,6 @@ def test_each_feature_has_the_words_of_its_train_rows_under_its_own_name(output)
     domains = {f.name: (f.int_domain.min, f.int_domain.max) for f in output.transformed_metadata.schema.feature}
     assert domains["a.b"] == (0, 3)  # three words and a bucket for the others
     assert domains["y"] == (-1, 1)
-
-
-class Leaves(PipelineVisitor):
-    """Counts the transforms that a runner is given."""
-
-    count = 0
-
-    def visit_transform(self, node: AppliedPTransform) -> None:
-        self.count += 1
-
-
-def leaves(folder: Path, vocabularies: int) -> int:
-    """How many transforms the analysis of so many vocabularies is."""
-    features = "".join(f"  - {{name: v{i}, kind: category}}\n" for i in range(vocabularies))
-    path = folder / f"{vocabularies}.yaml"
-    path.write_text(f"name: v\nformat: csv\nfeatures:\n{features}label: {{name: y, kind: numeric}}\n")
-    schema = load_schema(str(path))
-    assert isinstance(schema, Schema)
-    pipeline = beam.Pipeline()
-    rows = pipeline | beam.Create([], reshuffle=False).with_output_types(pa.RecordBatch)
-    with tft_beam.Context(temp_dir=str(folder)):
-        _ = (rows, adapter_config(schema, graph_columns(schema))) | tft_beam.AnalyzeDataset(Preprocessing(schema))
-    visitor = Leaves()
-    pipeline.visit(visitor)
-    return visitor.count
-
-
-@pytest.mark.slow
-def test_a_vocabulary_more_is_one_transform_more(tmp_path):
-    assert leaves(tmp_path, 9) - leaves(tmp_path, 2) == 7  # tft.vocabulary would make it 50 each
 
 
 ODD_SCHEMA = """\
