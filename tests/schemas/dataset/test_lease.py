@@ -129,6 +129,12 @@ def test_a_living_job_whose_clock_is_ahead_keeps_its_lease(data_dir, monkeypatch
         pass
 
 
+def test_an_unreadable_lease_has_no_holder(data_dir):
+    storage.write_bytes(layout.join(data_dir, layout.LEASE), b"{")
+    with hold(data_dir, run="mine"):
+        pass
+
+
 def test_a_living_holder_keeps_its_lease_by_its_signs_of_life(data_dir):
     path = layout.join(data_dir, layout.LEASE)
     with hold(data_dir, run="mine", beat_seconds=0.01):
