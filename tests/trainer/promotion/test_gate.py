@@ -18,7 +18,7 @@ import pytest
 
 from schemas import interrupts
 from schemas.errors import MillraceError, UsageError
-from schemas.exports.notes import NOTES_FORMAT, ExportNotes, check_files, read_notes, write_notes
+from schemas.exports.notes import ExportNotes, check_files, read_notes, write_notes
 from schemas.spec.forms import PromoteRules
 from schemas.spec.loader import parse_schema
 from tests.support.csv_datasets import LATE
@@ -301,6 +301,6 @@ def write_nominal_export(folder: Path, content: str) -> str:
         (folder / "variables" / str(i)).write_text(content * 1000)
     schema = LATE.encode()
     fingerprint = parse_schema(schema, "late.yaml").fingerprint
-    notes = ExportNotes("run", fingerprint, ("no", "yes"), 1, 1, format_version=NOTES_FORMAT)
+    notes = ExportNotes("run", fingerprint, ("no", "yes"), 1, 1, format_version=1)
     write_notes(str(folder), notes, schema)
     return str(folder)
