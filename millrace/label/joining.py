@@ -71,8 +71,8 @@ def join_labels(store: str, labels: Sequence[str], output: str) -> JoinedLabels:
     """
     with _opened(store) as (database, schema, layout):
         key, counts, examples = load_labels(database, storage.expand(labels), schema, layout)
-        number, last = _begin(database, output, images=layout.images)
         storage.check_apart(labels, output)
+        number, last = _begin(database, output, images=layout.images)
         counts += _assign(database, layout, key, number, last)
         if not counts["written"]:
             database.execute("DELETE FROM outputs WHERE number = ?", (number,))
@@ -139,6 +139,7 @@ def _begin(database: sqlite3.Connection, output: str, *, images: bool) -> tuple[
         return pending["number"], pending["last"]
     if not images and os.path.lexists(path):
         raise UsageError(f"--output {output}: exists already; give another file")
+    storage.NewFile(os.path.join(path, "image") if images else path).close()  # fails before rows wait for the file
     query = "INSERT INTO outputs (path, last) SELECT ?, max(number) FROM requests RETURNING number, last"
     ((number, last),) = database.execute(query, (path,)).fetchall()
     return number, last
@@ -155,7 +156,7 @@ def _assign(
     match = f"UPDATE labels SET matched = 1 WHERE key IN (SELECT {stored_key} FROM requests WHERE {_RANGE})"  # noqa: S608 - of this module
     count = f"""SELECT {_VERDICT}, count(*) FROM requests LEFT JOIN labels ON labels.key = {stored_key}
         WHERE {_RANGE} GROUP BY 1"""  # noqa: S608 - of this module
-    (start,) = database.execute("SELECT min(number) - 1 FROM requests").fetchone()
+    (start,) = database.execute("SELECT coalesce(min(number), 1) - 1 FROM requests").fetchone()
     for number in range(start, last, _ROWS_AT_ONCE):
         interrupts.check()
         values = {"output": output, "one_line": not (layout.csv.quoted_newlines or layout.images)}

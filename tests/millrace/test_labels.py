@@ -188,6 +188,16 @@ def test_usage(join, header, message):
     assert message in error["error"]
 
 
+@pytest.mark.usefixtures("store")
+def test_an_output_that_cannot_be_written_leaves_nothing_behind(join, tmp_path):
+    (tmp_path / "a file").touch()
+    for output in (tmp_path / "a file" / "out.csv", tmp_path / "*.csv", Path("/sys/out.csv")):
+        labels = (str(tmp_path / "*.csv"),) if "*" in output.name else ()
+        code, error = join(["id,late", "0-0,yes"], *labels, "--output", str(output))
+        assert (code in (1, 2), str(output.parent) in error["error"]) == (True, True), error
+    assert join(["id,late", "0-0,yes"])[1]["written"] == 1
+
+
 def test_no_store(tmp_path, capsys):
     assert command.main([str(tmp_path / "x"), "x.csv", "--output", str(tmp_path / "out.csv")]) == 2
     assert "holds no requests; give the --store of a server" in capsys.readouterr().err
