@@ -98,14 +98,16 @@ def _follow(process: subprocess.Popen[str], prefix: str, quiet: bool) -> str:
 
 
 def _end(processes: Mapping[Task, subprocess.Popen[str]]) -> None:
-    """Asks what still runs to end, the chief first so that it saves, and kills what does not."""
-    for task in sorted(processes, key=lambda task: task.role != CHIEF):
+    """Asks what still runs to end, the chief first so that it saves, and then kills the parameter servers, too."""
+    ending = [task for task in sorted(processes, key=lambda task: task.role != CHIEF) if task.role != PS]
+    for task in ending:
         if processes[task].poll() is None:
             _signal(processes[task], signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
-    for process in processes.values():
+    for task in ending:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
+            processes[task].wait(max(0.0, deadline - time.monotonic()))
+    for process in processes.values():
         _signal(process, signal.SIGKILL)
         process.wait()
 
