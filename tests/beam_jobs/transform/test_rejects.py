@@ -115,6 +115,15 @@ def test_a_failed_job_keeps_and_reports_the_transforms_rejects(folder, capsys):
     assert json.loads(summary.read_text())["rejected"] == {"not_finite": 4, "label_not_in_values": 3}
 
 
+def test_they_are_kept_when_a_split_is_empty(folder, capsys):
+    schema = SCHEMA.replace("train: 0.6, eval: 0.2, test: 0.2", "train: 0.999998, eval: 0.000002, test: 0")
+    assert failing(folder, folder.write("rows.csv", [HEADER, *ROWS]), schema=schema) == 1
+    errors = capsys.readouterr().err
+    assert "the split 'eval' is empty" in errors
+    assert "rejected: not_finite 4" in errors
+    assert {r.raw.decode() for r in folder.failed_rejects()} == set(BAD.values())
+
+
 def test_rejects_are_kept_without_their_bytes_if_the_input_is_gone(folder, monkeypatch, capsys):
     from beam_jobs.records import result
 
