@@ -47,12 +47,14 @@ RANGE_BYTES = 8 << 20  # as `trainer.predict` reads them, so that the batches ar
 
 
 def prune(output: str, lease: Lease) -> None:
-    """Removes what killed jobs left, and runs that were replaced twice."""
+    """Removes what killed jobs left, also in runs that they had committed, and runs that were replaced twice."""
     names = storage.listdir(output)
     lease.check()
     manifest = read_predictions(output)
     runs = {manifest.run, *manifest.previous}
+    staged = [run for run in runs.intersection(names) if layout.STAGING in storage.listdir(layout.join(output, run))]
     remove(output, [name for name in names if layout.RUN.fullmatch(name) and name not in runs], lease)
+    remove(output, [layout.join(run, layout.STAGING) for run in staged], lease)
 
 
 PREDICTIONS = Kind("predictions", read_predictions, prune)

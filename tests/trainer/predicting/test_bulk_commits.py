@@ -96,10 +96,12 @@ def test_earlier_predictions_are_replaced_only_when_that_is_asked_for(
     runs = [by_the_job(titanic_model.export, out, titanic_csv).run]
     assert bulk.main(argv) == 2
     assert "already contains predictions. Give --overwrite" in capsys.readouterr().err
-    (out / "20200101T000000Z-dead" / "staging").mkdir(parents=True)  # of a job that was killed
+    for run in ("20200101T000000Z-dead", runs[0]):  # of jobs that were killed, before and behind their commit
+        (out / run / layout.STAGING).mkdir(parents=True)
     for _ in range(2):
         runs.append(by_the_job(titanic_model.export, out, titanic_csv, more=("--overwrite",)).run)
         assert read_predictions(str(out)).previous == (runs[-2],)  # whoever reads it may still do so
+        assert not list(out.glob(f"*/{layout.STAGING}"))
     assert sorted(os.listdir(out)) == sorted([*runs[-2:], layout.MANIFEST])
 
 
