@@ -267,7 +267,7 @@ class Model:
         self.schema, notes = read_notes(self.export_dir)
         self.classes: tuple[str, ...] = notes.classes
         self._served = ServedModel(self.export_dir, trust=trust)
-        self._known = KnownValues(self.export_dir, self.schema) if isinstance(self.schema, Schema) else None
+        self._known_values = KnownValues(self.export_dir, self.schema) if isinstance(self.schema, Schema) else None
 
     def predict(self, data: Any) -> PredictedColumns:
         """Predicts on raw rows, or on images.
@@ -303,8 +303,8 @@ class Model:
         with failures_as(f"{self.export_dir}: the model failed"):
             outputs = self._served.predict_rows(request.inputs, good, at_once, signature=signature)
         answers = {ERROR: np.full(len(good), b"", object), **outputs}
-        if self._known is not None and isinstance(self.schema, Schema):
-            self._warn(self._known, self.schema, request.take(good), answers[ERROR] == b"")
+        if self._known_values is not None and isinstance(self.schema, Schema):
+            self._warn(self._known_values, self.schema, request.take(good), answers[ERROR] == b"")
         return PredictedColumns(_in_place(answers, good, request), self.classes)
 
     @staticmethod

@@ -79,7 +79,9 @@ class ServeOptions(Options):
         None,
         metavar="DIR",
     )
-    retain_days: float | None = _stored("remove stored requests that are older", None, metavar="X")
+    retain_days: float | None = _stored(
+        "remove stored requests that are older", None, metavar="X", check=positive_finite
+    )
     trust: bool = option(TRUST_HELP, False)
     json: ClassVar[bool] = json_flag()
     verbose: bool = option(VERBOSE_HELP, False)

@@ -113,8 +113,6 @@ class RequestStore:
     ) -> None:
         if not storage.is_local(path):
             raise UsageError(f"--store {path}: must be on local disk, where a write can be flushed")
-        if retain_days is not None and not 0 < retain_days < math.inf:
-            raise UsageError(f"--retain_days {retain_days:g}: must be more than 0")
         self._path, self._retain_days = path, retain_days
         self._layout = RequestLayout.of(schema)
         self.counts = StoreCounts()

@@ -122,7 +122,7 @@ class RowPredictor:
         known_values: KnownValues | None = None,
     ) -> None:
         self._model, self._schema, self._classes = model, schema, classes
-        self._pass_through, self._known = pass_through, known_values
+        self._pass_through, self._known_values = pass_through, known_values
         self._hints = hints_of(schema)
         self._signature = WITHOUT_KEY if WITHOUT_KEY in model.signatures else RAW
         takes = model.signatures[self._signature].inputs
@@ -164,9 +164,9 @@ class RowPredictor:
                 refuse(row, "pass_through", "not_utf8", name, "is passed through, and is not UTF-8")
         keys = batch.column(self._schema.key.name).flatten().cast(pa.string()) if self._schema.key else None
         unknown: Mapping[str, int] = {}
-        if self._known is not None:
+        if self._known_values is not None:
             words = {c.name: batch.column(c.name).flatten() for c in self._columns if c.dtype == "string"}
-            unknown = self._known.count(words, good)
+            unknown = self._known_values.count(words, good)
         if not good.all():
             keep = np.flatnonzero(good)
             offsets, places, numbers = offsets[keep], places[keep], None if numbers is None else numbers[keep]

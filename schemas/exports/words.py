@@ -68,15 +68,15 @@ class KnownValues:
 
     def __init__(self, export_dir: str, schema: Schema) -> None:
         self._missing = {name: missing_tokens(tokens).tokens for name, tokens in schema.missing_tokens.items()}
-        self._known: dict[str, frozenset[bytes]] = {}
+        self._known_values: dict[str, frozenset[bytes]] = {}
         for feature in schema.features:
             if not isinstance(feature, Category):
                 continue
             path = storage.join(export_dir, "assets", feature.name)
             if feature.values is not None:
-                self._known[feature.name] = frozenset(value.encode() for value in feature.values)
+                self._known_values[feature.name] = frozenset(value.encode() for value in feature.values)
             elif feature.vocabulary is not None and storage.exists(path):  # a transform of one's own has none
-                self._known[feature.name] = frozenset(storage.read_bytes(path).split(b"\n"))
+                self._known_values[feature.name] = frozenset(storage.read_bytes(path).split(b"\n"))
 
     def count(self, columns: Mapping[str, pa.BinaryArray], rows: np.ndarray) -> Counter[str]:
         """Counts by feature the rows with a value that the model does not know; a missing value is none.
@@ -86,7 +86,7 @@ class KnownValues:
           rows: bool `[n]`: those that count.
         """
         unknown: Counter[str] = Counter()
-        for name, vocabulary in self._known.items():
+        for name, vocabulary in self._known_values.items():
             column = distinct(columns[name], self._missing[name], words=True)
             new = np.array([word not in vocabulary for word in column.trimmed.to_pylist()], bool) & ~column.absent
             if new.any() and (count := int(np.count_nonzero(new[column.codes] & rows))):
@@ -103,13 +103,13 @@ def notes_of(unknown: Mapping[str, int], rows: int, schema: Schema) -> list[str]
       schema: the model's.
     """
     return [
-        f"{unknown[f.name]:,} of {rows:,} rows have a value of `{f.name}` that {_not_known(f)}"
+        f"{unknown[f.name]:,} of {rows:,} rows have a value of `{f.name}` that {_why_unknown(f)}"
         for f in schema.features
         if isinstance(f, Category) and unknown.get(f.name)
     ]
 
 
-def _not_known(feature: Category) -> str:
+def _why_unknown(feature: Category) -> str:
     if feature.values is not None:
         return "is not among the schema's `values`"
     if feature.top_k or feature.frequency_threshold:
