@@ -105,6 +105,9 @@ class SharedWork:
         """
         profiles = Profiles(self.described, self.watched)
         names = [column.name for column in raw_columns(self.schema)]
+        rejected_by_file: dict[int, list[int]] = {}
+        for key, offset in rejected:
+            rejected_by_file.setdefault(key, []).append(offset)
         for group in unit:
             keys = np.array([file_key(part.file.path) for part in group], np.int64)
             path = cache_path(self.folder, group)
@@ -113,8 +116,8 @@ class SharedWork:
                 interrupts.check()
                 files, offsets = keys[parts], np.asarray(rows.column(OFFSET))
                 accepted = np.ones(rows.num_rows, bool)
-                for key in {key for key, _ in rejected}:
-                    accepted &= (files != key) | ~np.isin(offsets, [offset for own, offset in rejected if own == key])
+                for key in rejected_by_file.keys() & set(keys.tolist()):
+                    accepted &= (files != key) | ~np.isin(offsets, rejected_by_file[key])
                 selected = rows if accepted.all() else rows.filter(pa.array(accepted))
                 if selected.num_rows:
                     splits = np.asarray(selected.column(SPLIT))
@@ -189,7 +192,7 @@ class Children:
 
 def _send(pipe: IO[bytes], data: bytes) -> None:
     """Sends a child its work. The pipe stays open, for the child ends with it."""
-    with contextlib.suppress(OSError):  # the child has ended
+    with contextlib.suppress(OSError, ValueError):  # the child has ended, and perhaps the pipe is closed
         pipe.write(data)
         pipe.flush()
 
