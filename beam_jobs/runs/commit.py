@@ -241,7 +241,8 @@ class CommitDataset:
             leakage=leakage,
             compared=compared,
         )
-        warnings = tuple(data_warnings.warnings(written, added=onto is not None))
+        checks = data_warnings.CHECKS if onto is None else data_warnings.CHECKS_OF_ADDED
+        warnings = tuple(data_warnings.warnings(written, checks))
         manifest = manifest.model_copy(update={"warnings": warnings})
         if onto is not None:
             manifest = merged_manifest(onto.manifest, manifest, tried=len(self.tried))

@@ -73,9 +73,9 @@ class WrittenRun:
 Check = Callable[[WrittenRun], Iterator[DataWarning]]
 
 
-def warnings(written: WrittenRun, *, added: bool) -> Iterator[DataWarning]:
-    """Yields the warnings about a run's data. `added`: it adds records to a dataset, whose warnings stay."""
-    for check in CHECKS_OF_ADDED if added else CHECKS:
+def warnings(written: WrittenRun, checks: Iterable[Check]) -> Iterator[DataWarning]:
+    """Yields the warnings of CHECKS, or of CHECKS_OF_ADDED for a run that adds records to a dataset."""
+    for check in checks:
         yield from check(written)
 
 
