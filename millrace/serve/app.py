@@ -150,6 +150,7 @@ class Application:
         if length > most:
             raise RefusedRequest(413, f"the body has {length:,} bytes; at most {most:,} are taken")
         parts: list[bytes] = []
+        received = 0
         try:
             more = True
             while more:
@@ -157,15 +158,17 @@ class Application:
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnect
                 part, more = message.get("body", b""), message.get("more_body", False)
-                if self.reading and self.reading + len(part) > self._options.queue_mb << 20:
+                # The limit is for bodies that wait beside each other: a body that is alone is taken in any size.
+                if self.reading > received and self.reading + len(part) > self._options.queue_mb << 20:
                     raise RefusedRequest(
                         429, "too many bytes of requests are waiting; send it again later", retry_after=1
                     )
                 self.reading += len(part)
+                received += len(part)
                 parts.append(part)
             return b"".join(parts)
         finally:
-            self.reading -= sum(map(len, parts))
+            self.reading -= received
 
     def _check_token(self, headers: Mapping[bytes, bytes]) -> None:
         """Refuses a request without a token."""

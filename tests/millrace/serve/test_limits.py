@@ -230,6 +230,13 @@ def test_bodies_that_have_not_ended_hold_up_nobody_and_are_bounded(export):
             until(lambda: b"millrace_reading_bytes 0.0\n" in client.get("/metrics")[1])
 
 
+def test_a_body_larger_than_the_queue_is_taken_if_no_other_waits(export):
+    body = b'{"instances": [1]}'
+    with serving(export, queue_mb=1, max_body_mb=3) as server, connected(server) as connection:
+        connection.sendall(head(server, f"Content-Length: {2 << 20}", "Connection: close") + body.ljust(2 << 20))
+        assert statuses(read_all(connection)) == (200,)
+
+
 def test_a_request_that_the_model_fails_on_fails_alone(export):
     """The requests that were batched with it are answered."""
     with serving(export) as server:
