@@ -19,7 +19,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -29,8 +29,10 @@ from schemas.exports.notes import ExportNotes
 from schemas.spec.forms import PromoteRules
 from trainer.evaluation.metrics import ONE_SIDED, measure, standard_error
 from trainer.evaluation.predictions import Predictions
-from trainer.evaluation.scoring import Scored
 from trainer.spec.metrics import figure, higher_is_better
+
+if TYPE_CHECKING:  # importing it at run time would import TensorFlow
+    from trainer.evaluation.scoring import Scored
 
 LEAST_ROWS = 30  # of a slice that is judged
 

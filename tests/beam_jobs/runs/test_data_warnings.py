@@ -295,7 +295,9 @@ def test_a_job_that_replaces_a_dataset_fails_above_the_threshold_and_keeps_it(wr
     assert f"the new train against train of {written.output}, run {json.loads(before)['run']}: size drifted by" in error
     assert ", above its threshold of 0.1 (" in error
     assert (written.output / "manifest.json").read_bytes() == before
-    assert set(os.listdir(written.output)) == {"manifest.json", json.loads(before)["run"]}
+    assert set(os.listdir(written.output)) == {"manifest.json", json.loads(before)["run"], "failed"}
+    (summary,) = written.output.glob("failed/*/summary.json")
+    assert "size drifted by" in json.loads(summary.read_text())["error"]
     assert dataset_command(["verify", str(written.output)]) == 0
 
 
