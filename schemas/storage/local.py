@@ -228,7 +228,12 @@ class LocalStore:
 
     def rename(self, source: str, target: str) -> None:
         os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
-        shutil.move(source, target)
+        try:
+            os.rename(source, target)  # unlike `shutil.move`, it puts no file into a folder of the target's name
+        except OSError as error:
+            if error.errno != errno.EXDEV:  # on another disk
+                raise
+            shutil.move(source, target)
 
     def copy(self, source: str, target: str) -> None:
         shutil.copyfile(source, target)

@@ -18,6 +18,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.samples import tables
 from schemas.storage import folders
 from schemas.storage.folders import Changed, Snapshot
+from schemas.storage.new_file import NewFile
 from tests.support.small_jobs import interrupted
 
 
@@ -276,3 +277,13 @@ def test_a_lock_on_a_folder_ends_with_its_process(tmp_path):
             process.kill()
     with folders.locked(folder) as is_free:
         assert is_free
+
+
+def test_a_new_file_does_not_go_into_a_folder_of_its_name(tmp_path):
+    (tmp_path / "predictions.csv").mkdir()
+    with (
+        pytest.raises(MillraceError, match=r"predictions\.csv: Is a directory"),
+        NewFile(str(tmp_path / "predictions.csv")),
+    ):
+        pass
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["predictions.csv"]
