@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import importlib
 import re
@@ -300,3 +301,13 @@ def test_variables_are_called_by_what_they_hold():
     files = modules(*PACKAGES, "benchmarks", "tools", "tests").values()
     empty = [f"{path.relative_to(ROOT)}:{line} {name}" for path in files for line, name in empty_names(parsed(path))]
     assert empty == []
+
+
+def test_the_name_of_a_class_stands_once_in_the_project():
+    files = modules(*PACKAGES, "benchmarks", "tools").values()
+    places = collections.defaultdict(list)
+    for path in files:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: lines for name, lines in places.items() if len(lines) > 1} == {}
