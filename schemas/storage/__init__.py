@@ -1,6 +1,7 @@
 """Reads and writes files by path, on local disk and on Google Cloud Storage.
 
-`from schemas import storage`, and then `storage.read_bytes(path)`, whatever the path. An error names its file.
+Import the room with `from schemas import storage`, then call `storage.read_bytes(path)`: the same functions take local
+paths and gs:// addresses. Every error names the file that it is about.
 """
 
 from schemas.storage.gcs import split_address

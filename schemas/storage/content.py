@@ -1,7 +1,9 @@
-"""Digests the content of a file, block by block, so that many workers can digest one file.
+"""Digests the content of a file, block by block, so that several workers can digest one file together.
 
-Workers read a file of 100 GB in ranges. A digest of the ranges' digests would depend on how the file was cut; blocks of
-a fixed size do not. A block belongs to the reader in whose range it begins, who reads it to its end.
+Workers read a file of 100 GB in ranges. A digest of the ranges' digests would depend on how the file was cut into
+ranges. So the file is digested in blocks of a fixed size (BLOCK_BYTES), and the digest of the file is made of the
+digests of its blocks. A block often crosses the border of two ranges: the worker in whose range the block begins
+digests the whole block, and for this reads past the end of its range.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ _CHUNK = 1 << 20  # bytes that are read at once to finish a block
 
 
 class Bytes(Protocol):
-    """What is read: `read(n)` returns up to n bytes, and b"" only at the end."""
+    """An open file that is read from front to back. `read(n)` returns up to n bytes, and b"" only at the end of the
+    file.
+    """
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -26,7 +30,7 @@ class Bytes(Protocol):
 
 
 class Digest(Protocol):
-    """A digest as it grows."""
+    """A running digest, as `hashlib.sha256()` returns it."""
 
     def update(self, data: memoryview, /) -> None: ...
 
@@ -34,12 +38,13 @@ class Digest(Protocol):
 
 
 class DigestedBlocks:
-    """Passes the bytes of a file on, and digests the blocks that begin in [start, end).
+    """Wraps an open file: `read` returns the file's bytes unchanged, and digests the blocks that begin in [start, end).
 
     Args:
-      file: the file's bytes from `position` on.
-      position: at most where the first of the blocks begins.
-      start, end: the range; None: the end of the file.
+      file: the open file; its next byte is the byte `position` of the whole file.
+      position: the offset of the next byte, in bytes; at most the offset of the first block that begins in the range.
+      start: where the range begins, in bytes.
+      end: where the range ends, in bytes; None: at the end of the file.
     """
 
     def __init__(self, file: Bytes, *, position: int, start: int, end: int | None) -> None:
@@ -49,7 +54,7 @@ class DigestedBlocks:
 
     @property
     def consumed(self) -> int:
-        """How many bytes were read."""
+        """The number of bytes that were read through this object."""
         return self._position - self._begin
 
     def read(self, size: int, /) -> bytes:
@@ -61,7 +66,10 @@ class DigestedBlocks:
         self._file.close()
 
     def digests(self) -> dict[int, str]:
-        """Returns the SHA-256 of each of the blocks, by its number, in hex. Reads what is left of them."""
+        """Returns the SHA-256 of each block that begins in the range, in hex, by the block's number in the file.
+
+        First reads whatever the caller has not read of these blocks, so that each digest covers a whole block.
+        """
         while self._open is not None or self._end is None or self._position < self._end:
             if not self.read(_CHUNK):
                 break
@@ -69,6 +77,7 @@ class DigestedBlocks:
         return self._digests
 
     def _take(self, data: memoryview) -> None:
+        """Adds bytes that were read to the digests of their blocks, and closes each block that ends among them."""
         while len(data):
             number, inside = divmod(self._position, BLOCK_BYTES)
             if not inside:
@@ -90,12 +99,16 @@ class DigestedBlocks:
 
 
 def content_digest(size: int, blocks: Mapping[int, str]) -> str | None:
-    """Returns the digest of a file: the SHA-256 of its blocks' SHA-256, in hex. None if a block is missing.
+    """Returns the digest of a file, made of its blocks' digests, in hex; None if a block is missing.
+
+    The digest is the SHA-256 of the blocks' SHA-256 digests, one after the other in the order of the blocks.
 
     Args:
-      size: the file's, in bytes.
-      blocks: as `DigestedBlocks.digests` gives them, of all readers together.
+      size: the size of the file, in bytes.
+      blocks: the SHA-256 of each block, in hex, by the block's number: the results of `DigestedBlocks.digests` of all
+        readers of the file, merged.
     """
+    # The number of blocks: size / BLOCK_BYTES, rounded up.
     count = -(-size // BLOCK_BYTES)
     if sorted(blocks) != list(range(count)):
         return None
@@ -103,9 +116,12 @@ def content_digest(size: int, blocks: Mapping[int, str]) -> str | None:
 
 
 def digest_blocks(path: str, *, version: str | None) -> dict[int, str]:
-    """Returns the SHA-256 of all blocks of a file, which is read from its beginning to its end.
+    """Reads a file from its beginning to its end, and returns the SHA-256 of each of its blocks, in hex, by block
+    number.
 
-    `version`: the one to read.
+    Args:
+      path: the file.
+      version: the version that the file must have (see `FileStat.version`); None accepts any version.
 
     Raises:
       MillraceError: the file cannot be read, or has another version.
@@ -115,7 +131,12 @@ def digest_blocks(path: str, *, version: str | None) -> dict[int, str]:
 
 
 def digest_file(path: str, *, size: int, version: str | None = None) -> str:
-    """Returns the digest of a file of this size; see `digest_blocks`.
+    """Reads a file and returns its digest, as `content_digest` defines it, in hex.
+
+    Args:
+      path: the file.
+      size: the size that the file must have, in bytes.
+      version: the version that the file must have; None accepts any version.
 
     Raises:
       MillraceError: the file cannot be read, or has another size or version.
@@ -127,7 +148,7 @@ def digest_file(path: str, *, size: int, version: str | None = None) -> str:
 
 
 def sha256_of(chunks: Iterable[bytes]) -> tuple[int, str]:
-    """Returns how many bytes there are, and their SHA-256 in hex.
+    """Returns the number of bytes in some chunks, and the SHA-256 of all chunks together, in hex.
 
     >>> sha256_of([b"ab", b"c"])
     (3, 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad')

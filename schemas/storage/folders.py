@@ -1,12 +1,13 @@
-"""Copies, moves and removes files and folders on any store, refuses links, and swaps a file if it has not changed.
+"""Copies, moves, flushes and removes folders on any store, refuses links, and replaces a file only if it is unchanged.
 
-On Google Cloud Storage a folder is a common prefix of names.
+On Google Cloud Storage a folder is a common prefix of object names.
 
-Jobs and exports never write links. The target of a link may be outside the folder that is checked, copied and removed,
-so readers refuse every link in it. The folder itself may be reached through links.
+Links: jobs and exports never write links. A link may point outside the folder that a reader checks, copies or removes,
+so readers refuse every link inside a folder. Links on the path that leads to the folder are allowed.
 
-Of two swaps that begin from the same `look`, one fails, however long a process is stopped between any two of its steps.
-Each store does this in its own way: see `schemas.storage.local` and `schemas.storage.gcs`.
+Compare and swap: `look` reads a file, and `swap` replaces the file only if it is still as `look` found it. If two
+processes swap after the same `look`, one of the swaps fails, even if a process is stopped for a long time between two
+of its steps. `schemas.storage.local` and `schemas.storage.gcs` say how each store does this.
 """
 
 from __future__ import annotations
@@ -23,18 +24,22 @@ from schemas.storage.store import Changed, Snapshot
 
 
 def make(path: str) -> None:
-    """Creates a local folder and its parents, durably; does nothing on GCS."""
+    """Creates a local folder and its parents, and flushes their names to disk. Does nothing on GCS."""
     store_of(path).make_folder(path)
 
 
 def walk(path: str) -> Iterator[str]:
-    """Yields the files below a folder, by their paths relative to it, sorted."""
+    """Yields the path of each file below a folder, relative to the folder, in sorted order."""
     with wrap_errors(path):
         yield from store_of(path).walk(path)
 
 
 def move(source: str, target: str) -> None:
-    """Gives a file its final name: a rename on local disk, a server-side copy on GCS, else an upload."""
+    """Renames a file to its final name, across stores if necessary.
+
+    A rename on local disk, a copy on the server and a deletion on GCS, and an upload for a local file whose target is
+    on GCS.
+    """
     if is_local(source) and not is_local(target):
         upload(source, target)
         os.unlink(source)
@@ -59,15 +64,16 @@ def upload(local: str, target: str) -> None:
 
 
 def copy(source: str, target: str, *, exclude: str | None = None) -> None:
-    """Copies all files of a folder, and nothing beside it. Replaces files of the same names.
+    """Copies all files below a folder to another folder, where they replace files of the same names.
 
     Args:
-      source: the folder, local or gs://.
+      source: the folder to copy, local or gs://.
       target: the folder to copy to, local or gs://.
-      exclude: folders of this name are not copied.
+      exclude: files in subfolders of this name, at any depth, are not copied; None copies all files.
 
     Raises:
-      MillraceError: a file cannot be read or written, or an object's name would lead out of a local folder.
+      MillraceError: a file cannot be read or written, or an object's name (such as `../a`) would lead out of the local
+        target.
     """
 
     def copy_one(name: str) -> None:
@@ -82,14 +88,16 @@ def copy(source: str, target: str, *, exclude: str | None = None) -> None:
             raise MillraceError(
                 f"{join(source, name)!r}: not a valid name of a local file; nothing was copied. Remove the object"
             )
+    # `for_each` uses several threads if its path is remote, so it gets the remote one of the two folders.
     for_each(source if is_local(target) else target, copy_one, names)
 
 
 @contextlib.contextmanager
 def written_locally(path: str) -> Iterator[str]:
-    """Gives libraries a local path to write to: `path` itself, or a temporary one that is uploaded at the end.
+    """Gives a library that writes only local files a path for a file or folder that belongs at `path`.
 
-    Nothing is uploaded if the block raises.
+    If `path` is local, the block writes to `path` itself. Otherwise it writes to a temporary path, which is uploaded
+    when the block ends. If the block raises, nothing is uploaded.
     """
     if is_local(path):
         make(os.path.dirname(path) or ".")
@@ -105,17 +113,17 @@ def written_locally(path: str) -> Iterator[str]:
 
 
 def remove(path: str) -> None:
-    """Removes a folder and everything below it, if it exists; of a link only the link."""
+    """Removes a folder and everything below it, if it exists. If the path is a link, only the link is removed."""
     with wrap_errors(path):
         store_of(path).remove_folder(path)
 
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[bool]:
-    """Locks a folder in the `with` block; the system ends the lock with the process, however that ends.
+    """Locks a local folder during the `with` block, and yields whether the lock was free.
 
-    Gives False if another process has it. Always True where there are no such locks: in buckets, and on some network
-    disks.
+    The lock is `flock`: the system ends it with the process, even if the process is killed. Yields False if another
+    process has locked the folder. Yields True without a lock in buckets and on network disks that have no such locks.
     """
     if not is_local(path):
         yield True
@@ -132,11 +140,11 @@ def locked(path: str) -> Iterator[bool]:
 
 
 def flush(path: str, *, exclude: str | None = None) -> None:
-    """Flushes a local folder, everything below it, and its own name to disk; does nothing on GCS.
+    """Flushes to disk a local folder, everything below it, and its own name. Does nothing on GCS.
 
     Args:
       path: the folder.
-      exclude: folders of this name are not flushed.
+      exclude: subfolders of this name, at any depth, are not flushed; None flushes all.
 
     Raises:
       MillraceError: a file or folder cannot be flushed.
@@ -152,9 +160,14 @@ def flush_name(path: str) -> None:
 
 
 def links_to(root: str, names: Iterable[str]) -> list[str]:
-    """Returns the files, and folders on their paths, that are links: relative to `root`, sorted.
+    """Returns which of some files, or of the folders on their paths, are links.
 
-    On GCS there are none.
+    Args:
+      root: the folder that the names are relative to. `root` itself may be a link.
+      names: paths of files.
+
+    Returns:
+      The links, relative to `root`, sorted. Empty on GCS, which has no links.
     """
     if not is_local(root):
         return []
@@ -167,7 +180,7 @@ def links_to(root: str, names: Iterable[str]) -> list[str]:
 
 
 def links_in(folder: str) -> list[str]:
-    """Returns all links below a folder, relative to it, sorted; none of them is followed. On GCS there are none."""
+    """Returns all links below a folder, relative to the folder, sorted. Links are not followed. Empty on GCS."""
     if not is_local(folder):
         return []
     links, waiting = [], [folder]
@@ -185,18 +198,30 @@ def links_in(folder: str) -> list[str]:
 
 
 def links_of(data_dir: str, run: str, names: Iterable[str]) -> list[str]:
-    """Returns all links in a run's folder, and in place of a file or folder that a manifest names, relative to
-    `data_dir`."""
+    """Returns the links that make a run's files unsafe to read, relative to `data_dir`, sorted.
+
+    These are all links in the run's folder, and each file or folder on the path of a named file that is a link.
+
+    Args:
+      data_dir: the dataset's directory.
+      run: the name of the run's folder in `data_dir`.
+      names: the files that the manifest names, relative to `data_dir`.
+    """
     links = {join(run, name) for name in links_in(join(data_dir, run))}
     elsewhere = [name for name in names if not name.startswith(f"{run}/")]
     return sorted(links.union(links_to(data_dir, [run, *elsewhere])))
 
 
 def refuse_links(root: str, links: Iterable[str], *, advice: str = "") -> None:
-    """Refuses links, which `links_to`, `links_in` or `links_of` have found below a folder.
+    """Raises an error about the first of some links; does nothing if the list is empty.
+
+    Args:
+      root: the folder that the links are relative to.
+      links: the result of `links_to`, `links_in` or `links_of`.
+      advice: the end of the message.
 
     Raises:
-      MillraceError: there is one; the message ends with `advice`.
+      MillraceError: there is a link.
     """
     for link in links:
         full = join(root, link)
@@ -204,7 +229,9 @@ def refuse_links(root: str, links: Iterable[str], *, advice: str = "") -> None:
 
 
 def link_fault(path: str) -> str:
-    """Returns the message about a link, without the link's own path."""
+    """Returns the message about a link (`is a link to ...; expected a file or folder. ...`), without the link's own
+    path.
+    """
     try:
         target = os.readlink(path)
     except OSError:  # replaced since
@@ -216,24 +243,24 @@ __all__ = ["Changed", "Snapshot", "create", "fence", "look", "swap"]
 
 
 def look(path: str) -> Snapshot:
-    """Returns the file's current bytes, and what a swap compares with."""
+    """Reads a file for a later `swap`. Returns its bytes (None if there is no such file) and what `swap` compares."""
     with wrap_errors(path):
         return store_of(path).look(path)
 
 
 def swap(path: str, data: bytes | None, snapshot: Snapshot, *, unless: tuple[str, Snapshot] | None = None) -> Snapshot:
-    """Replaces or removes the file, if it is still as in `snapshot`.
+    """Replaces or removes a file, if the file has not changed since `look` returned `snapshot`.
 
     Args:
       path: the file.
-      data: its new bytes; None removes it.
-      snapshot: what `look`, or the swap before, returned.
-      unless: another file, and how it was seen: if it has changed since, nothing is done. A process that changes that
-        file calls `fence` for this one before it looks at it; a swap that has already compared both is then complete
-        or fails.
+      data: its new bytes; None removes the file.
+      snapshot: what `look`, or the previous `swap`, returned for this file.
+      unless: another file and its snapshot. If that other file has changed, nothing is done. This is only safe together
+        with `fence`: a process that changes the other file calls `fence(path)` before it looks at `path`. Then every
+        swap of `path` that compared the old content of the other file is either complete by then, or fails.
 
     Returns:
-      The file as it is now, for the next swap.
+      The snapshot of the file as it is now, for the next swap.
 
     Raises:
       Changed: one of the two files has changed; nothing was done.
@@ -244,7 +271,7 @@ def swap(path: str, data: bytes | None, snapshot: Snapshot, *, unless: tuple[str
 
 
 def create(path: str, data: bytes) -> bool:
-    """Writes a file unless there is one. Returns whether it was written."""
+    """Writes a file if there is no file of this name yet. Returns whether it was written."""
     try:
         swap(path, data, Snapshot(None))
     except Changed:
@@ -253,6 +280,9 @@ def create(path: str, data: bytes) -> bool:
 
 
 def fence(path: str) -> None:
-    """Makes every swap fail that has compared already and is not complete; it must compare again."""
+    """Makes every swap of this file fail that has compared the file already and has not replaced it yet.
+
+    Such a swap compares again, and so notices what has changed in the meantime.
+    """
     with wrap_errors(path):
         store_of(path).fence(path)

@@ -1,6 +1,7 @@
-"""Reads and writes objects of Google Cloud Storage, by one client of Google's library for each process.
+"""Reads and writes objects of Google Cloud Storage, through one client of Google's library for each process.
 
-A folder is a common prefix of names, and the server counts each object's generations. Waits and retries are bounded.
+A folder is a common prefix of object names. The version of an object is its generation, a number that the server
+changes with each write. Each wait and the time of all retries of a request are bounded (see `schemas.retries`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from schemas.storage.store import Changed, FileStat, Snapshot, check_version
 CONNECTIONS = 96  # maximum per process: one for each thread that reads images, or works on several objects
 TRANSFERS = 16  # requests at once for the objects of a folder
 
-# TensorFlow's own client reads these when it is imported, and makes the delays between its tries from them: some 100 s
-# in all, where its own defaults are 190 s.
+# TensorFlow's own client of gs:// reads these two variables when it is imported, and computes from them the delays
+# between its tries: some 100 s in all. With TensorFlow's defaults they are 190 s.
 os.environ.setdefault("GCS_RETRY_CONFIG_MAX_RETRIES", "9")
 os.environ.setdefault("GCS_RETRY_CONFIG_MAX_DELAY_TIME_US", "16000000")
 
@@ -57,10 +58,11 @@ _BUCKET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def split_address(path: str) -> tuple[str, str]:
-    """Returns the bucket and the name of an address such as gs://bucket/name; the name is '' for the bucket itself.
+    """Splits an address such as gs://bucket/name into the bucket and the name; the name is '' for the bucket itself.
 
     Raises:
-      UsageError: there is no bucket, a pattern in place of it, or a name that no object can have.
+      UsageError: the bucket is missing or not a valid name (such as a pattern), or the object's name is not valid
+        UTF-8.
     """
     scheme, _, rest = path.partition("://")
     bucket, _, name = rest.partition("/")
@@ -74,17 +76,19 @@ def split_address(path: str) -> tuple[str, str]:
 
 
 def split_folder(path: str) -> tuple[str, str]:
-    """Returns the bucket, and the prefix of all names in a folder; the prefix is '' for the bucket itself."""
+    """Returns the bucket of a folder, and the prefix of the names of all objects in it; the prefix is '' for a whole
+    bucket.
+    """
     bucket, name = split_address(path)
     folder = name.rstrip("/")
     return bucket, f"{folder}/" if folder else ""
 
 
 def split_object(path: str) -> tuple[str, str]:
-    """Returns the bucket and the name of an object.
+    """Splits the address of an object into the bucket and the object's name.
 
     Raises:
-      UsageError: this is the address of a bucket, or longer than a name can be.
+      UsageError: the address is that of a bucket, or the name is longer than Google Cloud Storage allows.
     """
     bucket, name = split_address(path)
     size = len(name.encode())
@@ -96,7 +100,8 @@ def split_object(path: str) -> tuple[str, str]:
 
 
 class GcsStore:
-    """Objects of Google Cloud Storage. One of Content-Encoding gzip is read as it is stored, never decompressed."""
+    """The store of gs:// paths. An object with Content-Encoding gzip is read as it is stored, and never
+    decompressed."""
 
     explain = staticmethod(explain)
 
@@ -108,7 +113,10 @@ class GcsStore:
         return FileStat(int(blob.size), str(blob.generation))
 
     def open(self, path: str, version: str | None) -> BinaryIO:
-        """Returns a file of one generation, of which CHUNK bytes are read at once, as they are stored, also of gzip."""
+        """Opens one generation of an object for reading. CHUNK bytes are requested at once.
+
+        Bytes are returned as they are stored: an object with Content-Encoding gzip is not decompressed.
+        """
         blob = _existing(path)
         check_version(path, version, str(blob.generation))
         condition = {"if_generation_match": blob.generation}
@@ -116,14 +124,20 @@ class GcsStore:
         return cast(BinaryIO, _Object(opened, int(blob.size)))
 
     def read(self, path: str) -> bytes:
-        """Reads an object by one request: all bytes are of one generation, which the rest of a cut answer names."""
+        """Reads an object with one request, so that all bytes are of one generation even if the object is replaced
+        meanwhile.
+
+        If the answer is cut, Google's library requests the rest, of the same generation.
+        """
         return _whole(_blob(path), path)
 
     def write(self, path: str, data: bytes) -> None:
         _blob(path).upload_from_string(data, content_type=_BINARY, **_repeated(path))
 
     def delete(self, path: str) -> None:
-        """Removes an object, if it exists: a request whose answer was lost may have removed it already."""
+        """Removes an object. An object that is already gone is no error: an earlier try, whose answer was lost, may
+        have removed it.
+        """
         with contextlib.suppress(_error("NotFound")):
             _blob(path).delete(**_repeated(path))
 
@@ -137,16 +151,19 @@ class GcsStore:
         return sorted(n for n in names | {p[len(prefix) :].rstrip("/") for p in listing.prefixes} if n)
 
     def _objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:
-        """Page by page; the server filters as far as it can."""
+        """Yields the name and the state of each object, page by page. The server filters by the pattern as far as it
+        can.
+        """
         server_pattern = None if pattern is None else globs.for_server(pattern)
         fields = "items(name,size,generation),nextPageToken"
         for blob in _listed(bucket, prefix, match_glob=server_pattern, fields=fields):
             yield blob.name, FileStat(int(blob.size), str(blob.generation))
 
     def copy(self, source: str, target: str) -> None:
-        """Downloads an object, uploads a file, or copies on the server.
+        """Downloads an object, uploads a file, or copies on the server, depending on which of the paths begin with
+        gs://.
 
-        A large file is uploaded in one request after another, each of which is repeated alone if it is cut.
+        A large file is uploaded in several requests. If one of them is cut, only this one is repeated.
         """
         if not target.startswith(PREFIX):
             with self.open(source, None) as file, open(target, "wb") as copied:
@@ -158,6 +175,8 @@ class GcsStore:
             destination.upload_from_filename(source, content_type=_BINARY, **_repeated(target))
             return
         blob = _blob(source)
+        # The server copies a large object in several steps: each answer has a token for the next step, the last one
+        # None.
         token, _, _ = destination.rewrite(blob, **_repeated(target))
         while token is not None:
             token, _, _ = destination.rewrite(blob, token=token, **_repeated(target))
@@ -171,6 +190,9 @@ class GcsStore:
         return Snapshot(data, int(blob.generation))
 
     def _replace(self, path: str, data: bytes | None, snapshot: Snapshot) -> Snapshot:
+        """Writes or removes an object, on the condition that its generation is still that of the snapshot (0: no
+        object).
+        """
         blob, condition = _blob(path), {"if_generation_match": snapshot.generation}
         if data is None:
             blob.delete(**condition, **_repeated(path))
@@ -179,7 +201,8 @@ class GcsStore:
         return Snapshot(data, int(blob.generation))
 
     def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
-        """Yields the objects that a pattern matches; it means the same as on local disk."""
+        """Yields (path, state, identity) of each object that a pattern matches, by the rules of patterns on local
+        disk."""
         bucket, name = split_address(pattern)
         if self._is_file(pattern):
             yield pattern, self.stat(pattern), pattern
@@ -195,10 +218,13 @@ class GcsStore:
         return path
 
     def make_folder(self, path: str) -> None:
-        """Does nothing: there are no folders."""
+        """Does nothing: Google Cloud Storage has no folders."""
 
     def walk(self, path: str) -> Iterator[str]:
-        """Skips the empty objects `name/`, by which TensorFlow and consoles create folders."""
+        """Yields the names of the objects below a folder, relative to the folder.
+
+        Leaves out the empty objects `name/`, by which TensorFlow and web consoles mark folders.
+        """
         bucket, prefix = split_folder(path)
         yield from (name[len(prefix) :] for name, _ in self._objects(bucket, prefix) if not name.endswith("/"))
 
@@ -213,37 +239,41 @@ class GcsStore:
         self.delete(source)
 
     def flush(self, path: str, exclude: str | None) -> None:
-        """Does nothing: the server has stored what it accepted."""
+        """Does nothing: whatever the server has accepted is stored."""
 
     def flush_name(self, path: str) -> None:
-        """Does nothing: the server has stored what it accepted."""
+        """Does nothing: whatever the server has accepted is stored."""
 
     def swap(self, path: str, data: bytes | None, snapshot: Snapshot, unless: tuple[str, Snapshot] | None) -> Snapshot:
-        """Has the server compare the object's generation."""
+        """Replaces an object on the condition that its generation is unchanged, which the server checks."""
         if unless is not None and self.look(unless[0]) != unless[1]:
             raise Changed(unless[0])
         try:
             return self._replace(path, data, snapshot)
         except (_error("PreconditionFailed"), _error("NotFound")) as error:
             now = self.look(path)
-            if now.data == data:  # the client repeated a request whose answer was lost
+            if now.data == data:  # our first request succeeded, but its answer was lost and the client repeated it
                 return now
             raise Changed(path) from error
 
     def fence(self, path: str) -> None:
-        """Writes the same bytes under a new generation."""
+        """Writes the object's bytes again. The object gets a new generation, so that swaps that expect the old one
+        fail.
+        """
         snapshot = self.look(path)
         if snapshot.data is not None:
             with contextlib.suppress(Changed):  # a concurrent swap was faster
                 self.swap(path, snapshot.data, snapshot, None)
 
     def _is_file(self, path: str) -> bool:
-        """Whether there is an object of this name that is a file: `name/` is a folder."""
+        """Whether there is an object of this name that is not a folder: the name of a folder ends with a slash."""
         return not path.endswith("/") and bool(split_address(path)[1]) and bool(_blob(path).exists(**_repeated(path)))
 
 
 class _Object(io.BufferedIOBase):
-    """An object that is open. Google's reader alone would ask the server once more at the end of each."""
+    """An open object, which knows its size. At the end it returns b"" itself; Google's reader would ask the server
+    again.
+    """
 
     def __init__(self, reader: Any, size: int) -> None:
         self._reader, self._size = reader, size
@@ -287,7 +317,9 @@ def _listed(bucket: str, prefix: str, **how: Any) -> Any:
 
 
 def _whole(blob: Any, path: str) -> bytes:
-    """An object's bytes. Those that arrive damaged are requested again."""
+    """Returns an object's bytes. If their checksum does not match, the object is requested again, DAMAGED_TRIES times
+    in all.
+    """
     from google.cloud.storage.exceptions import DataCorruption
 
     for _ in range(DAMAGED_TRIES):
@@ -299,12 +331,13 @@ def _whole(blob: Any, path: str) -> bytes:
 
 
 def _error(name: str) -> type[Exception]:
-    """A class of `google.api_core.exceptions`, imported only if gs:// is used."""
+    """Returns a class of `google.api_core.exceptions` by its name. The library is imported only if gs:// is used."""
     from google.api_core import exceptions
 
     return cast(type[Exception], getattr(exceptions, name))
 
 
 def _repeated(path: str) -> dict[str, Any]:
-    """The arguments of a request for a path that bound how long it is waited for and repeated."""
+    """Returns the keyword arguments of a request for a path that bound how long the client waits for it and repeats
+    it."""
     return retries.storage_request(path, failure)

@@ -1,9 +1,10 @@
-"""Refuses paths that TensorFlow would have to read or write itself, and cannot.
+"""Refuses paths that TensorFlow would have to read or write itself, but cannot.
 
-It takes some characters for a pattern, even in the path of a file. Its client of gs:// supports fewer kinds of
-credentials than Google's Python libraries. It reads the same file as they do, or else asks the metadata server of the
-machine. If it does not support the credentials, it only logs a line and continues without any; requests are then
-refused without naming the cause.
+TensorFlow differs from Google's Python libraries in two ways. It takes brackets and backslashes for a glob pattern,
+even in the path of a single file. And its client of gs:// supports fewer kinds of credentials. This client reads the
+same credentials file as the Python libraries, or else asks the metadata server of the machine. If it does not support
+the kind of credentials, it logs one line and continues without credentials; the server then refuses its requests, and
+the error does not name the cause. So the credentials are checked here, before TensorFlow needs them.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from schemas.storage.paths import is_local
 USABLE = ("authorized_user", "service_account")
 _CACHE = "To train on data in a bucket, give --cache_dir and a local --model_dir"
 
-_PATTERN = re.compile(r"\[[^/]*\]|\\")  # *, ? and a single bracket do no harm: as patterns they match themselves
+_PATTERN = re.compile(r"\[[^/]*\]|\\")  # *, ? and a single bracket are harmless: as patterns they match themselves
 
 
 def check_characters(path: str, where: str = "") -> None:
-    """Refuses a folder in which TensorFlow would not find the checkpoints and graphs that it has written there.
+    """Refuses a folder in which TensorFlow would not find the checkpoints and graphs that it has written there itself.
+
+    Args:
+      path: the folder.
+      where: the beginning of the message, such as the flag.
 
     Raises:
-      UsageError: the path contains brackets or a backslash; the message begins with `where`.
+      UsageError: the path contains a pair of brackets or a backslash.
     """
     match = _PATTERN.search(path)
     if match is not None:
@@ -37,14 +42,14 @@ def check_characters(path: str, where: str = "") -> None:
 
 
 def check_tensorflow(path: str) -> None:
-    """Refuses a path that TensorFlow would have to read or write itself if it cannot.
+    """Refuses a path that TensorFlow would have to read or write itself, if TensorFlow cannot.
 
     Args:
-      path: a path; local paths need no credentials.
+      path: a path. Local paths need no credentials.
 
     Raises:
-      UsageError: TensorFlow takes the path for a pattern, or does not support the kind of credentials, such as workload
-        identity federation.
+      UsageError: TensorFlow takes the path for a pattern, or does not support the kind of credentials of this machine,
+        such as workload identity federation.
     """
     check_characters(path)
     if is_local(path) or "GOOGLE_AUTH_TOKEN_FOR_TESTING" in os.environ:

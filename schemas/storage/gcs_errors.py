@@ -1,6 +1,6 @@
 """Explains the errors of Google's client library of Cloud Storage: what they mean, and what to do.
 
-They are identified by name, without an import of the library.
+Errors are recognized by the names of their class and module, so that the library need not be imported.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from schemas import retries
 from schemas.storage.store import redacted
 
-_REQUEST = re.compile(r"^(\d{3} )?(GET|POST|PUT|PATCH|DELETE|HEAD) \S+: ")  # precedes the server's own message
+_REQUEST = re.compile(r"^(\d{3} )?(GET|POST|PUT|PATCH|DELETE|HEAD) \S+: ")  # stands before the server's own message
 _LOG_IN = "Run 'gcloud auth application-default login', or set GOOGLE_APPLICATION_CREDENTIALS to a credentials file"
 _VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
-_TRANSIENT = (408, 429, *range(500, 600))  # the status of an answer that says nothing about the request
+_TRANSIENT = (408, 429, *range(500, 600))  # statuses of a busy or broken server: the request may be right
 _REFUSED = "the Google Cloud credentials{source} were refused: {message}"
 _EXPLAINED = {
     "NotFound": "no such object or bucket, or it was replaced in the meantime",
@@ -28,9 +28,9 @@ _EXPLAINED = {
 
 
 def explain(error: Exception) -> str | None:
-    """Returns the message of an error of Google's client libraries in one line, without secrets;
+    """Returns the message of an error of Google's client libraries, in one line and without secrets.
 
-    None for any other error.
+    Returns None if the error comes from another library.
     """
     if type(error).__name__ == "RetryError":
         last = error.__cause__ or error
@@ -38,7 +38,7 @@ def explain(error: Exception) -> str | None:
             f"Google Cloud Storage did not do it within {retries.RETRY_SECONDS:g} s of retries; the last failure: "
             f"{failure(last)}. Check its status and the network, and run the command again"
         )
-    if _is_transient(error):  # while the command ends, when nothing is repeated
+    if _is_transient(error):  # happens while the command ends, because then no request is repeated
         return f"Google Cloud Storage did not do it: {failure(error)}. Check its status and the network"
     if _library(error) in ("requests", "urllib3"):
         return f"{failure(error)}. Check the network, and run the command again"
@@ -54,7 +54,9 @@ def explain(error: Exception) -> str | None:
 
 
 def _permission(error: BaseException) -> str:
-    """The permission that a request needed, unless the server names it."""
+    """Returns the permission that a refused request needed, such as ` (storage.objects.get)`; '' if the server names
+    it.
+    """
     request = getattr(getattr(error, "response", None), "request", None)
     if request is None or "storage.objects." in _message(error):
         return ""
@@ -68,15 +70,15 @@ def _library(error: BaseException) -> str:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Whether the server's answer says nothing about the request."""
+    """Whether the server was busy or broken, so that the same request may succeed later."""
     code = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
     return _library(error) == "google" and code in _TRANSIENT
 
 
 def failure(error: BaseException) -> str:
-    """Describes the failure of a single request: the status of its answer, or what the network did."""
+    """Describes why a single request failed: the status of the answer, or what happened on the network."""
     if type(error).__name__ == "TransportError" and error.args and isinstance(error.args[0], Exception):
-        error = error.args[0]  # while a token was asked for
+        error = error.args[0]  # the error of the network while the client asked for an access token
     if _library(error) == "google":
         code = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
         return f"status {int(code)}" if code else _message(error)
@@ -84,13 +86,16 @@ def failure(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    first = error.args[0] if error.args and isinstance(error.args[0], str) else error  # without the raw answer
+    """The error's message in one line, without secrets, the request's address and the raw answer."""
+    first = error.args[0] if error.args and isinstance(error.args[0], str) else error  # further args: the raw answer
     message = redacted(_answered(error) or str(getattr(error, "message", None) or first))
     return " ".join(_REQUEST.sub("", message).split()).rstrip(".")
 
 
 def _answered(error: BaseException) -> str:
-    """What the server said: of an upload, Google's client quotes the whole answer."""
+    """The message in the server's JSON answer, or '' if there is none. The error of an upload quotes the whole JSON
+    instead.
+    """
     try:
         return str(getattr(error, "response", None).json()["error"]["message"])  # type: ignore[union-attr]
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -98,14 +103,14 @@ def _answered(error: BaseException) -> str:
 
 
 def network_failure(error: BaseException) -> str:
-    """Describes what the network did to a single request."""
+    """Describes what happened on the network to a single request: no answer in time, or no connection."""
     if "Timeout" in type(error).__name__ or "timed out" in str(error):
         return f"nothing arrived for {retries.STALL_SECONDS:g} s"
     return f"the connection could not be made, or was cut ({type(error).__name__})"
 
 
 def credentials_file() -> str:
-    """Returns the file that Google's libraries and TensorFlow look for; it may not exist."""
+    """Returns the path of the credentials file that Google's libraries and TensorFlow read. The file need not exist."""
     folder = os.environ.get("CLOUDSDK_CONFIG") or os.path.join(os.path.expanduser("~"), ".config", "gcloud")
     return os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or os.path.join(
         folder, "application_default_credentials.json"

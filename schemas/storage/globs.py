@@ -10,29 +10,31 @@ MAGIC = frozenset("*?[")
 
 
 def literal_prefix(pattern: str) -> str:
-    """Returns the prefix of all names that a pattern matches."""
+    """Returns the beginning of a pattern up to its first `*`, `?` or `[`: every name that the pattern matches begins
+    so.
+    """
     return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
 
 
 def for_server(pattern: str) -> str | None:
-    """Returns the pattern for GCS's `match_glob`; None if the server would not take it as we do.
+    """Returns the pattern for GCS's argument `match_glob`; None if the server would read the pattern differently from
+    us.
 
-    It gives other characters a meaning of its own: `{a,b}` matches two names there, and one here.
+    For example, `{a,b}` matches two names on the server, and here only the name `{a,b}` itself.
     """
     return None if set(pattern) & set("[]{}\\") or "**" in pattern else pattern
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Returns whether a pattern matches a name.
+    """Returns whether a pattern matches a name. Both are compared part by part, between slashes.
 
-    `*`, `?` and `[...]` match no slash, and no dot at the start of a part. A part `**` matches any number of parts,
-    including none.
+    `*`, `?` and `[...]` match no slash, and no dot at the start of a part. A part `**` matches zero or more parts.
     """
     return _match(name.split("/"), pattern.split("/"))
 
 
 def part_matches(name: str, pattern: str) -> bool:
-    """Returns whether a part of a pattern, other than `**`, matches a part of a name."""
+    """Returns whether one part of a pattern, other than `**`, matches one part of a name."""
     if not MAGIC & set(pattern):
         return name == pattern
     hidden = name.startswith(".") and not pattern.startswith(".")
@@ -40,6 +42,9 @@ def part_matches(name: str, pattern: str) -> bool:
 
 
 def _match(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Matches lists of parts. `**` is tried twice: as no part at all, and as the first part plus whatever `**` still
+    matches.
+    """
     if not patterns or not parts:
         return not patterns and not parts
     first, rest = patterns[0], patterns[1:]

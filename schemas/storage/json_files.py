@@ -1,6 +1,7 @@
-"""Reads JSON that others may have written, nested at most 200 levels deep.
+"""Reads JSON files that others may have written, nested at most 200 levels deep.
 
-The standard library's parser recurses, so that a file of brackets alone ends the process; this one does not.
+The parser of the standard library recurses, so a file of nothing but brackets can end the process. The functions here
+raise an error that names the file instead.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ def parse_json(text: bytes | str) -> Any:
     """Returns the value of a JSON text in UTF-8, in which NaN and Infinity are numbers.
 
     Raises:
-      ValueError: it is not JSON, or is nested more than 200 levels deep.
+      ValueError: the text is not JSON, or is nested more than 200 levels deep.
     """
     try:
         return from_json(text)
     except ValueError:
         if not (b"\\ud" in text if isinstance(text, bytes) else "\\ud" in text):
             raise
-    # As Python writes a file's name that is not UTF-8: a lone surrogate, which only its own parser reads.
+    # The text may hold a lone surrogate, such as "\udce9": Python writes so a byte of a file's name that is not UTF-8.
+    # Only the parser of the standard library reads it, and that parser does not limit the depth: count the levels here.
     try:
         value = json.loads(text)
     except RecursionError:
@@ -49,7 +51,10 @@ def _items(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
 
 
 def parse_object(text: bytes | str) -> dict[str, Any]:
-    """Parses as `parse_json`; raises ValueError, too, if the value is not an object.
+    """Returns the object of a JSON text, parsed by `parse_json`.
+
+    Raises:
+      ValueError: the text is not JSON, is nested too deeply, or its value is not an object.
 
     >>> parse_object('{"a": [1, NaN]}')
     {'a': [1, nan]}
@@ -61,15 +66,15 @@ def parse_object(text: bytes | str) -> dict[str, Any]:
 
 
 def read_object(path: str, what: str, *, advice: str = _RESTORE) -> dict[str, Any]:
-    """Returns the object in a file.
+    """Reads a JSON file and returns its object.
 
     Args:
       path: the file.
-      what: what the file holds, for messages.
-      advice: what to do where it cannot be read.
+      what: a noun for what the file holds, for messages.
+      advice: what to do if the file cannot be parsed, for messages.
 
     Raises:
-      MillraceError: it cannot be read, or holds no JSON object.
+      MillraceError: the file cannot be read, or holds no JSON object.
     """
     try:
         return parse_object(read_bytes(path))
@@ -78,15 +83,20 @@ def read_object(path: str, what: str, *, advice: str = _RESTORE) -> dict[str, An
 
 
 def read_if_there(path: str, what: str, *, advice: str = _RESTORE) -> dict[str, Any] | None:
-    """Reads as `read_object`; returns None if there is no such file."""
+    """Reads a JSON file as `read_object` does; returns None if there is no such file."""
     return read_object(path, what, advice=advice) if exists(path) else None
 
 
 def read_versioned(path: str, version: int, what: str) -> dict[str, Any]:
-    """Reads as `read_object` a file that names the version of its format by the key `format_version`.
+    """Reads a JSON file that names the version of its own format under the key `format_version`.
+
+    Args:
+      path: the file.
+      version: the version that this release reads.
+      what: a noun for what the file holds, for messages.
 
     Raises:
-      MillraceError: it cannot be read, or is of another version than this release reads.
+      MillraceError: the file cannot be read, holds no JSON object, names no version, or names another version.
     """
     advice = "Restore the file, or write the dataset again"
     content = read_object(path, what, advice=advice)
@@ -98,13 +108,13 @@ def read_versioned(path: str, version: int, what: str) -> dict[str, Any]:
 
 
 def check_version(path: str, written: object, version: int, *, advice: str) -> None:
-    """Refuses a file whose format has another version than this release reads.
+    """Raises an error if a file's format has another version than this release reads.
 
     Args:
       path: the file.
       written: the version that the file names.
-      version: the one that this release reads and writes.
-      advice: how to have the file in that version.
+      version: the version that this release reads and writes.
+      advice: how to get the file in that version, for the message.
 
     Raises:
       MillraceError: the versions differ.
@@ -117,15 +127,17 @@ def check_version(path: str, written: object, version: int, *, advice: str) -> N
 
 
 def parse_as(parse: Callable[[bytes], T], data: bytes, path: str, version: int, what: str, advice: str) -> T:
-    """Parses the JSON of a file by a function of pydantic, such as `Manifest.model_validate_json`.
+    """Parses the JSON of a file with a function of pydantic, such as `Manifest.model_validate_json`.
+
+    If parsing fails, first compares the versions: "another format version" explains more than the first wrong field.
 
     Args:
-      parse: the function.
+      parse: the function of pydantic.
       data: the file's bytes.
       path: the file, for messages.
       version: the version of the file's format that this release reads.
-      what: what the file holds, for messages.
-      advice: how to have the file in that version.
+      what: a noun for what the file holds, for messages.
+      advice: how to get the file in that version, for messages.
 
     Raises:
       MillraceError: the file has another version, or does not hold `what`.
@@ -133,7 +145,7 @@ def parse_as(parse: Callable[[bytes], T], data: bytes, path: str, version: int, 
     try:
         return parse(data)
     except ValidationError as error:
-        with contextlib.suppress(ValueError):  # it is not JSON
+        with contextlib.suppress(ValueError):  # the file is not JSON at all: report pydantic's error below
             check_version(path, parse_object(data).get("format_version", version), version, advice=advice)
         raise MillraceError(
             f"{path}: {first_mistake(error)}. Expected {what} of format version {version}; {advice}."
@@ -141,17 +153,26 @@ def parse_as(parse: Callable[[bytes], T], data: bytes, path: str, version: int, 
 
 
 def first_mistake(error: ValidationError) -> str:
-    """Returns the first thing that is wrong, after its place: `splits.train.rows: Input should be ...`."""
+    """Returns the first mistake that pydantic found, after the place of the value: `splits.train.rows: Input should be
+    ...`.
+    """
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc']) or 'the whole file'}: {first['msg']}"
 
 
 @contextlib.contextmanager
 def as_written(path: str, what: str) -> Iterator[None]:
-    """Wraps what takes a value of a file apart that may hold anything.
+    """Turns errors of the block into a MillraceError that names the file.
+
+    The block takes apart the parsed JSON of a file, which anybody may have edited, so that keys may be missing and
+    values may be of another type.
+
+    Args:
+      path: the file.
+      what: a noun for what the file holds, for the message.
 
     Raises:
-      MillraceError: it is not built as Millrace writes it.
+      MillraceError: the file is not built as Millrace writes it.
     """
     try:
         yield
@@ -161,10 +182,11 @@ def as_written(path: str, what: str) -> Iterator[None]:
 
 
 def read_lines(path: str, what: str) -> Iterator[dict[str, Any]]:
-    """Yields the objects in a file of JSON lines. A last line without an end is left out: somebody is writing it.
+    """Yields the objects of a file of JSON lines. A last line without a line end is left out, as it is still being
+    written.
 
     Raises:
-      MillraceError: a line is no JSON object; the message names it.
+      MillraceError: a line is not a JSON object; the message names the line.
     """
     for number, line in enumerate(read_bytes(path).split(b"\n")[:-1], 1):
         if line:

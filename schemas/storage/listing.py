@@ -1,8 +1,10 @@
-"""Lists the files that patterns name, in bounded memory, however many they are.
+"""Lists the files that patterns name, in bounded memory, even millions of files.
 
-Each file has a key, a hash of its name and path, and files are in the order of their keys. So what is drawn at random
-for a file depends on its own name, and neither on the files beside it nor on where they lie; and the first files are a
-random sample of all. SQLite sorts what does not fit in its cache through temporary files on local disk.
+Each file has a key, a hash of its name and its path, and a listing has its files in the order of their keys. This has
+two advantages. Random decisions about a file (such as its split) follow from its own name, and stay the same if other
+files come or the folder is moved. And the first files of a listing are a random sample of all of them.
+
+SQLite sorts the files. If they do not fit in its cache, it uses temporary files on local disk.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from schemas.storage.store import FileStat, folder_error
 
 
 def first_lines(lines: Sequence[str]) -> list[str]:
-    """Returns the first five lines, and a line that counts the rest.
+    """Returns the first five of some lines, and a line that counts the rest, if there are more.
 
     >>> first_lines([str(number) for number in range(7)])[-2:]
     ['4', 'and 2 more']
@@ -32,21 +34,23 @@ def first_lines(lines: Sequence[str]) -> list[str]:
 
 
 def print_notes(lines: Sequence[str]) -> None:
-    """Prints notes about the input, which are not errors, on standard error."""
+    """Prints notes about the input, at most five, to standard error. Notes are not errors."""
     for line in first_lines(lines):
         print(line, file=sys.stderr, flush=True)
 
 
 def is_text(path: str) -> bool:
-    """Returns whether a path is UTF-8, so that a manifest can name it."""
+    """Returns whether a path is valid UTF-8. A manifest, which is JSON, can name only such paths."""
     return path.isascii() or readable(path) == path
 
 
 def check_names(paths: Iterable[str]) -> None:
-    """Refuses a file of rows whose name is not UTF-8: manifests and predictions name it. (Such an image is a reject.)
+    """Refuses files of rows whose names are not UTF-8, because manifests and predictions could not name them.
+
+    An image with such a name is only rejected, like a damaged image, and the job goes on.
 
     Raises:
-      UsageError: there is one.
+      UsageError: a name is not UTF-8.
     """
     for path in paths:
         if not is_text(path):
@@ -57,16 +61,16 @@ def check_names(paths: Iterable[str]) -> None:
 
 
 def check_apart(patterns: Sequence[str], output: str, *, inside: Sequence[str] = (), flag: str = "--output") -> None:
-    """Refuses an output that a pattern of the input matches: the next run would read what this one writes.
+    """Refuses an output that a pattern of the input matches, because the next run would read what this run writes.
 
     Args:
       patterns: paths and globs of the input.
-      output: a file; or a folder, if `inside` names some of the files that will be in it.
-      inside: examples of these, relative to the folder.
-      flag: what names the output, for the message.
+      output: a file; or a folder, if `inside` is given.
+      inside: names of some files that will be in the folder `output`, relative to it.
+      flag: the flag that names the output, for the message.
 
     Raises:
-      UsageError: a pattern matches.
+      UsageError: a pattern matches the output.
     """
     for name in [join(output, below) for below in inside] or [output]:
         for pattern in patterns:
@@ -82,28 +86,34 @@ def _absolute(path: str) -> str:
 
 
 def identity(path: str) -> Hashable:
-    """Returns a key that is equal for two paths of one file: its device and inode, links followed; its name on GCS.
+    """Returns a key that is equal for two paths of the same file.
 
-    The key of a file that does not exist is its path.
+    The key is the device and inode of the file, links followed; on GCS the path; and for a file that does not exist its
+    path, links resolved.
 
     Raises:
-      UsageError: a folder.
+      UsageError: the path is a folder.
     """
     return store_of(path).identity(path)
 
 
 def duplicate_note(first_path: str, path: str) -> str:
-    """Returns the note about a file that is named more than once."""
+    """Returns the note for the user about a file that is named more than once.
+
+    Args:
+      first_path: the path under which the file is read.
+      path: the other path of the same file, which may be equal.
+    """
     if first_path == path:
         return f"{path} is named more than once; it is read once"
     return f"{first_path} and {path} are the same file; it is read once"
 
 
-CACHE_KB = 16_000  # of rows in memory; SQLite sorts what is more through temporary files
+CACHE_KB = 16_000  # size of SQLite's cache; further rows are sorted through temporary files
 
 
 def _database(columns: str) -> sqlite3.Connection:
-    """A table `files` in a temporary file, which goes when it is closed, or with the process."""
+    """Creates a database in a temporary file, with a table `files`. The file is removed when the database is closed."""
     database = sqlite3.connect("", check_same_thread=False)
     database.execute(f"pragma cache_size = {-CACHE_KB}")
     database.execute(f"create table files ({columns})")
@@ -111,12 +121,15 @@ def _database(columns: str) -> sqlite3.Connection:
 
 
 PATH_BITS = 43
-FILE_KEYS = 1 << 63  # keys are less
+FILE_KEYS = 1 << 63  # all keys are smaller than this
 
 
 @dataclasses.dataclass(frozen=True)
 class ListedFile:
-    """A file with its key, path, size and version, which is empty where there is no file, as of a dangling link."""
+    """A file with its key, path, size in bytes, and version.
+
+    The version is '' and the size 0 if the path is not a readable file, such as a dangling link.
+    """
 
     key: int
     path: str
@@ -124,10 +137,10 @@ class ListedFile:
     version: str
 
     def checked(self) -> ListedFile:
-        """Returns the file with its size and version.
+        """Returns the file with its size and version. If the listing did not find them, they are asked for again.
 
         Raises:
-          MillraceError: it cannot be read.
+          MillraceError: the file cannot be read.
         """
         if self.version:
             return self
@@ -138,28 +151,29 @@ class ListedFile:
 def file_key(path: str) -> int:
     """Returns the key of a file, from 0 to 2^63 - 1: 20 bits of a hash of its name, then 43 bits of a hash of its path.
 
-    The name comes first so that files have the same order in whichever folder they lie (see `name_hash`).
+    The name's bits come first so that files have the same order whichever folder they are in (see `name_hash`).
     """
     name, whole = (_hash(text) for text in (path.rpartition("/")[2], path))
     return (name % (1 << 20)) << PATH_BITS | whole % (1 << PATH_BITS)
 
 
 def name_hash(key: int) -> int:
-    """Returns the part of a key that is the same in whichever folder the file lies."""
+    """Returns the part of a file's key that comes from its name, and so is the same in whichever folder the file is."""
     return key >> PATH_BITS
 
 
 def _hash(text: str) -> int:
+    """Returns 64 bits of a hash of a text."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "little")
 
 
 class Listing(Iterable[ListedFile]):
-    """Files in the order of their keys. It can be iterated over repeatedly.
+    """Files in the order of their keys. The listing can be iterated over repeatedly.
 
     Attributes:
-      files: how many there are.
-      bytes: their total size.
-      unreadable: the first path that is not UTF-8, if there is one.
+      files: the number of files.
+      bytes: the total size of the files.
+      unreadable: the first path that is not UTF-8; None if all paths are UTF-8.
     """
 
     def __init__(self, files: Iterable[tuple[str, FileStat | None]]) -> None:
@@ -170,6 +184,7 @@ class Listing(Iterable[ListedFile]):
         self._files.executemany("insert into files values (?, ?, ?, ?)", map(self._row, files))
 
     def _row(self, file: tuple[str, FileStat | None]) -> tuple[int, bytes, int, str]:
+        """Counts a file, and returns its row of the table."""
         path, file_stat = file
         size, version = (0, "") if file_stat is None else (file_stat.size, file_stat.version)
         self.files += 1
@@ -182,14 +197,14 @@ class Listing(Iterable[ListedFile]):
         return self.files
 
     def check_names(self) -> None:
-        """Checks the names of all files by `check_names`."""
+        """Checks the names of all files with the function `check_names`."""
         check_names([] if self.unreadable is None else [self.unreadable])
 
     def __iter__(self) -> Iterator[ListedFile]:
-        """Yields the files.
+        """Yields the files in the order of their keys.
 
         Raises:
-          UsageError: two paths have one key.
+          UsageError: two paths have the same key.
         """
         before = None
         for key, path, size, version in self._files.execute("select * from files order by key"):
@@ -201,16 +216,18 @@ class Listing(Iterable[ListedFile]):
 
 
 def list_files(patterns: Sequence[str]) -> tuple[Listing, list[tuple[str, str]]]:
-    """Lists the files that paths and globs name: each file once, under the path that was given first.
+    """Lists the files that paths and globs name. A file with several paths is listed once, under the path given first.
 
     Args:
-      patterns: paths and globs.
+      patterns: paths and globs, local or gs://.
 
     Returns:
-      The files; and (the path that is read, the other path) for each other path of one of them.
+      The files; and a pair for each further path of a listed file: (the path under which the file is listed, the
+      further path).
 
     Raises:
-      UsageError: a path or its bucket does not exist or is a folder, a glob matches no file, or there is no pattern.
+      UsageError: a path or its bucket does not exist, a path is a folder, a glob matches no file, or `patterns` is
+        empty.
     """
     if not patterns:
         raise UsageError("no input: give at least one file or glob pattern")
@@ -229,7 +246,9 @@ def list_files(patterns: Sequence[str]) -> tuple[Listing, list[tuple[str, str]]]
 
 
 def _rows(number: int, pattern: str) -> Iterator[tuple[bytes, int, bytes, int, str]]:
-    """The paths that a pattern matches, each after a digest of what identifies its file."""
+    """Yields a row for each path that a pattern matches: a digest of the file's identity, the pattern's number, the
+    path, ...
+    """
     check_scheme(pattern)
     for path, file_stat, identity in store_of(pattern).scan(pattern):
         digest = hashlib.blake2b(repr(identity).encode("utf-8", "surrogateescape"), digest_size=16).digest()
@@ -240,7 +259,10 @@ def _rows(number: int, pattern: str) -> Iterator[tuple[bytes, int, bytes, int, s
 def _first_paths(
     rows: Iterable[tuple[bytes, bytes, int, str]], duplicates: dict[tuple[str, str], None]
 ) -> Iterator[tuple[str, FileStat | None]]:
-    """Yields the first path of each digest, and adds the digest's other paths to `duplicates`."""
+    """Yields the first path of each file, and adds the file's further paths to `duplicates`.
+
+    Rows of one file have the same digest and follow one another.
+    """
     last_digest, first = b"", ""
     for digest, path, size, version in rows:
         if digest == last_digest:
@@ -251,7 +273,7 @@ def _first_paths(
 
 
 def _nothing_matches(pattern: str) -> UsageError:
-    """The error about a path or a pattern that names no file."""
+    """Returns the error about a path or a pattern that names no file."""
     if not MAGIC & set(pattern):
         with wrap_listing(pattern):
             is_there = store_of(pattern).exists(pattern)
@@ -263,10 +285,10 @@ def _nothing_matches(pattern: str) -> UsageError:
 
 
 def expand(patterns: Sequence[str]) -> list[str]:
-    """Returns the paths of the files that `list_files` lists, sorted. Prints a note for each other path of a file.
+    """Returns the paths of the files that `list_files` lists, sorted. Prints a note for each further path of a file.
 
     Raises:
-      UsageError: as `list_files`.
+      UsageError: a path does not exist or is a folder, or a glob matches no file (see `list_files`).
     """
     listing, duplicates = list_files(patterns)
     print_notes([duplicate_note(*paths) for paths in sorted(duplicates)])

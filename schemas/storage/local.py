@@ -1,12 +1,17 @@
 """Reads and writes files on local disk, and on network disks that are mounted.
 
-Once a durable operation returns, its result survives a power cut. A disk that refuses writes is recognized: it is full,
-over a quota, read-only or broken, or limits files.
+Once a durable operation returns, its result survives a power cut. The module also recognizes errors of a disk that
+refuses writes: the disk is full, over a quota, read-only or broken, or limits the size of files.
 
-Compare and swap takes no lock, because a stopped process would keep it. A swap writes a pending file next to the
-file, compares, renames the pending file, and removes all other pending files (the fence). Another process that
-compared before that rename has already written its pending file. It finds this file gone when it renames, and
-compares again.
+Compare and swap uses no lock, because a stopped process would keep the lock. A swap has four steps:
+
+1. Write a pending file, with the new bytes, next to the file.
+2. Compare the file with its snapshot.
+3. Rename the pending file to the file's name.
+4. Remove all other pending files of this file (the fence).
+
+Suppose that another process compared before our step 3. Its pending file then exists already, and our step 4 removes
+it. The rename of the other process fails, so it starts again, and its comparison finds our change.
 """
 
 from __future__ import annotations
@@ -30,25 +35,28 @@ from schemas.storage.store import Changed, FileStat, Snapshot, check_version, fo
 
 _CODES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _REFUSED = re.compile("|".join(re.escape(os.strerror(code)) for code in _CODES))
-# What libraries add before and after a message.
+# Parts of messages that TensorFlow (before) and Beam (after) add to the system's own message.
 _ROUND = re.compile(r"^([\w.]+Error: |\{\{function_node \S+\}\} )+| \[while running '.*'\]$")
 
 
 def refused_by_disk(message: str) -> str | None:
     """Returns the line of an error's message that says that the disk refuses a write; None for any other error.
 
-    Messages are compared, because C++ libraries pass on the system's message and not its error number.
+    The texts of messages are compared, because C++ libraries pass on the system's message but not its error number.
     """
     line = next((line.strip() for line in message.splitlines() if _REFUSED.search(line)), None)
     return None if line is None else _ROUND.sub("", line)[:500]
 
 
-TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}\.tmp")  # the names of `temporary_for`
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}\.tmp")  # names that `temporary_for` returns
 _NOT_SYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
 
 
 def temporary_for(path: str) -> str:
-    """Returns a new name beside a path, for the bytes that will get its name."""
+    """Returns a new name in the folder of a file, under which the file's future bytes are written before the rename.
+
+    The name of `a/b` is `a/.b.`, 32 hexadecimal digits, and `.tmp`.
+    """
     return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{uuid.uuid4().hex}.tmp")
 
 
@@ -56,8 +64,8 @@ def check_output(path: str, *, hint: str = "") -> None:
     """Refuses an output path that is not a regular file, because writing renames a file over it.
 
     Args:
-      path: where a file is to be put.
-      hint: what else to do, for the message.
+      path: the output path. If nothing is there, it is accepted.
+      hint: further advice for the end of the message.
 
     Raises:
       UsageError: the path is a folder, a link, a pipe or a device.
@@ -72,10 +80,12 @@ def check_output(path: str, *, hint: str = "") -> None:
 
 
 def check_writable(path: str) -> None:
-    """Refuses a path in a folder where no file can be made. Its folder need not be there yet.
+    """Refuses an output path in a folder where no file can be created.
+
+    If the folder does not exist yet, the nearest existing folder above it is checked.
 
     Raises:
-      UsageError: the folder, or the one to make it in, takes no file.
+      UsageError: no file can be created in the folder.
     """
     folder = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(folder):
@@ -87,12 +97,15 @@ def check_writable(path: str) -> None:
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """Opens a pipe without waiting for its writer."""
+    """Opens a file without waiting; a plain open of a pipe would wait for a process that writes to it.
+
+    The arguments are those of an `opener` of the function `open`.
+    """
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def open_own(path: str, flags: int) -> int:
-    """Opens a file that only this package writes: as `open_at_once`, but not through a link."""
+    """Opens a file that only this package writes, without waiting. Fails if the path is a link."""
     return open_at_once(path, flags | os.O_NOFOLLOW)
 
 
@@ -103,12 +116,15 @@ def check_regular(path: str, mode: int) -> None:
 
 
 def lock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> bool:
-    """Locks an open file until it is closed, or its process ends, however that ends (`flock`).
+    """Locks an open file with `flock`, until the file is closed or the process ends, even if it is killed.
 
     Args:
-      file: an open file.
-      shared: others may hold a shared lock, too.
-      wait: for those who hold it; else False is returned if somebody does.
+      file: an open file, or its descriptor.
+      shared: take a shared lock, which several processes can hold at the same time.
+      wait: wait until the other processes release their locks.
+
+    Returns:
+      Whether the file was locked. False only if `wait` is False and another process holds a lock.
     """
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
@@ -118,7 +134,9 @@ def lock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> boo
 
 
 def sync_folder(folder: str) -> None:
-    """Flushes the names in a local folder to disk, if the file system allows it: some network disks do not."""
+    """Flushes the names in a local folder to disk. Does nothing on file systems that do not allow it, as some network
+    disks.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -131,7 +149,7 @@ def sync_folder(folder: str) -> None:
 
 
 class LocalStore:
-    """Files of this machine."""
+    """The store of local paths."""
 
     def explain(self, error: Exception) -> str | None:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
@@ -192,7 +210,7 @@ class LocalStore:
                 yield _looked_at(path, self.identity(path))
 
     def identity(self, path: str) -> Hashable:
-        """Returns the device and inode, links followed; the resolved path if there is no file."""
+        """Returns the device and inode of a file, links followed; the resolved path if there is no file."""
         try:
             file_stat = os.stat(path)
         except (OSError, ValueError):
@@ -203,7 +221,7 @@ class LocalStore:
         return (file_stat.st_dev, file_stat.st_ino) if file_stat.st_ino else os.path.realpath(path)
 
     def make_folder(self, path: str) -> None:
-        """Creates a folder and its parents, durably."""
+        """Creates a folder and its parents, and flushes their names to disk."""
         made, above = [], os.path.abspath(path)
         while not os.path.isdir(above) and above != os.path.dirname(above):
             made.append(above)
@@ -253,7 +271,7 @@ class LocalStore:
         sync_folder(os.path.dirname(os.path.abspath(path)))
 
     def look(self, path: str) -> Snapshot:
-        """Returns the file's current bytes. A link is refused."""
+        """Returns the file's current bytes as a snapshot, with None if there is no file. A link is an error."""
         try:
             with open(path, "rb", opener=open_own) as file:
                 check_regular(path, os.fstat(file.fileno()).st_mode)
@@ -262,39 +280,46 @@ class LocalStore:
             return Snapshot(None)
 
     def swap(self, path: str, data: bytes | None, snapshot: Snapshot, unless: tuple[str, Snapshot] | None) -> Snapshot:
-        """See `schemas.storage.folders.swap`."""
+        """Replaces or removes a file if it is unchanged, in the steps that the module's docstring lists.
+
+        See `schemas.storage.folders.swap` for the arguments.
+        """
         if data is None:
             return self._remove(path, snapshot)
         self.make_folder(os.path.dirname(path) or ".")
         while not self._renamed(path, data, snapshot, unless):
-            pass  # a fence removed the pending file, after another swap or late: compare again
+            pass  # another process's fence removed our pending file: write it and compare again
         sync_folder(os.path.dirname(path) or ".")
         self.fence(path)
-        # Of two swaps that compared before either renamed, the later one stays. With `unless` there is only one.
+        # Two swaps may both compare before either of them renames. Then the later rename wins, and the swap that finds
+        # other bytes here has lost. With `unless` there is only one swap of the file at a time, so this cannot happen.
         if unless is None and self.look(path).data != data:
             raise Changed(path)
         return Snapshot(data)
 
     def fence(self, path: str) -> None:
-        """Removes all pending files, so that their swaps must compare again."""
+        """Removes all pending files of a file, so that the swaps that wrote them must compare again."""
         folder, name = os.path.dirname(path) or ".", os.path.basename(path)
         for pending in glob.glob(f"{glob.escape(folder)}/.{glob.escape(name)}.*.tmp"):
             self.delete(pending)
 
     def _renamed(self, path: str, data: bytes, snapshot: Snapshot, unless: tuple[str, Snapshot] | None) -> bool:
-        """Writes the pending file, compares, renames. Returns False if the pending file was removed in between."""
+        """Writes the pending file, compares, and renames. Returns False if the pending file was removed before the
+        rename.
+        """
         with self._pending(path, data) as pending:
             self._expect(unless)
             self._expect((path, snapshot))
             try:
                 os.replace(pending, path)
             except FileNotFoundError:
-                return self.look(path).data == data  # a network file system repeated a rename whose answer was lost
+                # On a network file system the rename may have succeeded, lost its answer, and then been repeated.
+                return self.look(path).data == data
         return True
 
     @contextlib.contextmanager
     def _pending(self, path: str, data: bytes) -> Iterator[str]:
-        """A new file beside a path that holds its future bytes, flushed to disk; removed if the block fails."""
+        """Writes a pending file with the future bytes of a file, and flushes it. Removes it if the block raises."""
         pending = temporary_for(path)
         try:
             with open(pending, "xb") as file:
@@ -307,7 +332,9 @@ class LocalStore:
             raise
 
     def _remove(self, path: str, snapshot: Snapshot) -> Snapshot:
-        """Removes the file. A file that replaced it after the comparison is put back."""
+        """Removes a file if it is unchanged: moves it aside, compares again, and puts it back if it was replaced
+        meanwhile.
+        """
         self._expect((path, snapshot))
         if snapshot.data is None:
             return snapshot
@@ -318,7 +345,8 @@ class LocalStore:
             raise Changed(path) from error
         try:
             if self.look(aside) != snapshot:
-                # There may be a newer file, or links do not work: its writer finds it gone.
+                # Putting it back fails if there is an even newer file, or if the disk has no hard links. In the second
+                # case the process that wrote the file will find it gone.
                 with contextlib.suppress(OSError):
                     os.link(aside, path)
                 raise Changed(path)
@@ -327,12 +355,17 @@ class LocalStore:
         return Snapshot(None)
 
     def _expect(self, file: tuple[str, Snapshot] | None) -> None:
+        """Raises `Changed` if a file differs from its snapshot. Does nothing for None."""
         if file is not None and self.look(file[0]) != file[1]:
             raise Changed(file[0])
 
 
 def _looked_at(path: str, identity: Hashable) -> tuple[str, FileStat | None, Hashable]:
-    """A path with its size and version; without, for what is no file: its reader reports that."""
+    """Returns a path with its size and version, and its identity. Size and version are None if the path is no regular
+    file.
+
+    Such a path is listed all the same: whoever reads it later reports the problem.
+    """
     try:
         file_stat = os.stat(path)
     except (OSError, ValueError):
@@ -345,8 +378,10 @@ def _looked_at(path: str, identity: Hashable) -> tuple[str, FileStat | None, Has
 
 
 def _scan(pattern: str) -> Iterator[str]:
-    """As `glob.iglob`, which holds all names of a folder in memory; patterns with `**` excepted."""
+    """Yields the paths that a pattern without `**` matches, like `glob.iglob`, but without holding all names in
+    memory."""
     parts = pattern.split("/")
+    # The parts before the first with a wildcard are the folder in which the search begins.
     literal = next((i for i, part in enumerate(parts) if globs.MAGIC & set(part)), len(parts))
     folder = "/".join(parts[:literal])
     root = f"{folder.rstrip('/') or folder}/" if literal else ""
@@ -355,7 +390,12 @@ def _scan(pattern: str) -> Iterator[str]:
 
 
 def _scan_below(root: str, parts: Sequence[str]) -> Iterator[str]:
-    """The paths below `root`, which is empty or ends with a slash, that the parts of a pattern match."""
+    """Yields the paths below a folder that the remaining parts of a pattern match.
+
+    Args:
+      root: the folder; '' or a path that ends with a slash.
+      parts: the parts of the pattern, between slashes.
+    """
     if not parts:
         return
     first, rest = parts[0], parts[1:]
@@ -377,4 +417,5 @@ def _scan_below(root: str, parts: Sequence[str]) -> Iterator[str]:
 
 
 def _raise(error: OSError) -> None:
+    """Raises an error, for `os.walk`, which would otherwise ignore errors."""
     raise error

@@ -1,4 +1,7 @@
-"""Writes a file that gets its name when it is complete. After a power cut there is the old file, or all of the new."""
+"""Writes a file under a temporary name, and renames it when it is complete.
+
+After a power cut there is either the old file or the complete new one.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from schemas.storage.paths import is_local, wrap_errors
 
 
 class NewFile:
-    """A file, local or gs://, that is written under a temporary name. Only a kill leaves that behind.
+    """A new file, local or gs://, that is written under a temporary local name. Only a killed process leaves that name
+    behind.
 
-    As a context manager it gives the open file, commits it when the block ends, and removes it if the block raises.
+    As a context manager, it gives the block the open file, commits the file when the block ends, and removes it if the
+    block raises.
     """
 
     def __init__(self, path: str) -> None:
@@ -28,7 +33,7 @@ class NewFile:
             self.file: BinaryIO = open(self._temporary, "xb", buffering=1 << 20)  # noqa: SIM115 - `close` closes it
 
     def commit(self) -> None:
-        """Flushes the file to disk, and gives it its name."""
+        """Flushes the file to disk, and gives it its final name: a rename on local disk, an upload on GCS."""
         with wrap_errors(self._path):
             self.file.flush()
             os.fsync(self.file.fileno())
@@ -37,8 +42,8 @@ class NewFile:
         folders.flush_name(self._path)
 
     def close(self) -> None:
-        """Removes the file unless it was committed."""
-        with contextlib.suppress(OSError):  # a full disk: the rest of the buffer is not needed
+        """Closes the file, and removes it if it was not committed."""
+        with contextlib.suppress(OSError):  # closing flushes, which a full disk refuses; these bytes are not needed
             self.file.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._temporary)

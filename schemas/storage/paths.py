@@ -1,4 +1,4 @@
-"""Reads and writes files by path, on any store. All other code uses these functions."""
+"""Reads and writes files by path, on any store. All other code uses these functions, and no store itself."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from schemas.storage.gcs import GcsStore
 from schemas.storage.local import LocalStore
 from schemas.storage.store import FileStat
 
-# Files by path. The methods raise errors of the system or of the client library; `explain` says what one means, in one
-# line without secrets, and gives None for any other error. What they do is said of the functions here, in
-# `schemas.storage.folders` and in `schemas.storage.listing` that call them.
+# The stores have the same methods. These methods raise errors of the system or of the client library. `explain` turns
+# such an error into one line without secrets, and returns None for any other error. What each method does is described
+# at the function that calls it, here, in `schemas.storage.folders` or in `schemas.storage.listing`.
 Store = LocalStore | GcsStore
 
 _LOCAL = LocalStore()
 _STORES: dict[str, Store] = {GCS: GcsStore()}  # by prefix; all other paths are local
-REMOTE_FILES = 16  # worked on at once in a remote store
+REMOTE_FILES = 16  # the number of files of a remote store that are worked on at once
 A = TypeVar("A")
 B = TypeVar("B")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -31,10 +31,10 @@ _S3 = re.compile(r"s3[an]?:/+", re.IGNORECASE)
 
 
 def store_of(path: str) -> Store:
-    """Returns the store that a path names.
+    """Returns the store that a path belongs to.
 
     Raises:
-      UsageError: the path is one of a bucket, misspelt, such as gs:/bucket or GS://bucket; or one of Amazon S3.
+      UsageError: the path is a misspelt bucket URL, such as gs:/bucket or GS://bucket, or one of Amazon S3.
     """
     store = next((store for prefix, store in _STORES.items() if path.startswith(prefix)), None)
     if store is None and (match := _MISSPELT.match(path)):
@@ -55,7 +55,10 @@ def is_local(path: str) -> bool:
 
 @contextlib.contextmanager
 def wrap_errors(path: str) -> Iterator[None]:
-    """Turns errors of any store into a MillraceError that names the file: a copy may fail on either side."""
+    """Turns errors of a store in the block into a MillraceError that names the file.
+
+    All stores are asked to explain the error, because a copy between two stores may fail on either side.
+    """
     try:
         yield
     except Exception as error:
@@ -69,7 +72,7 @@ def wrap_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wrap_listing(path: str) -> Iterator[None]:
-    """As `wrap_errors`, for a listing: raises a UsageError if there is no such bucket."""
+    """Turns errors like `wrap_errors`, for a listing: raises a UsageError if the bucket does not exist."""
     try:
         with wrap_errors(path):
             yield
@@ -80,7 +83,15 @@ def wrap_listing(path: str) -> Iterator[None]:
 
 
 def check_scheme(path: str, where: str = "") -> None:
-    """Raises UsageError for a path of an unsupported store, such as hdfs://; the message begins with `where`."""
+    """Refuses a path of a store that is not supported, such as hdfs://.
+
+    Args:
+      path: the path.
+      where: the beginning of the message, such as a flag with a space.
+
+    Raises:
+      UsageError: the store is not supported, or the address is misspelt.
+    """
     try:
         local = is_local(path)
     except UsageError as error:
@@ -91,32 +102,45 @@ def check_scheme(path: str, where: str = "") -> None:
 
 
 def check_addresses(flag: str, paths: str | Sequence[str]) -> None:
-    """Checks a flag's path, or all its paths, by `check_scheme`."""
+    """Refuses paths of stores that are not supported, as `check_scheme` does.
+
+    Args:
+      flag: the flag that has the paths, for the message.
+      paths: one path or several.
+    """
     for path in (paths,) if isinstance(paths, str) else paths:
         check_scheme(path, f"{flag} ")
 
 
 def stat(path: str) -> FileStat:
-    """Returns a file's size and version; MillraceError if it cannot be read."""
+    """Returns a file's size and version.
+
+    Raises:
+      MillraceError: the file cannot be read.
+    """
     with wrap_errors(path):
         return store_of(path).stat(path)
 
 
 def open_read(path: str, *, version: str | None = None) -> BinaryIO:
-    """Opens a seekable binary file; if `version` is given, the file must still have it.
+    """Opens a seekable binary file.
+
+    Args:
+      path: the file.
+      version: the version that the file must have, from `stat`; None accepts any version.
 
     Raises:
-        MillraceError: the file cannot be opened, or has another version.
+      MillraceError: the file cannot be opened, or has another version.
     """
     with wrap_errors(path):
         return store_of(path).open(path, version)
 
 
 def read_bytes(path: str) -> bytes:
-    """Returns the complete content at one moment, even if another process replaces the file meanwhile.
+    """Returns the whole content of a file. If another process replaces the file meanwhile, it is all old or all new.
 
     Raises:
-        MillraceError: the file cannot be read.
+      MillraceError: the file cannot be read.
     """
     with wrap_errors(path):
         return store_of(path).read(path)
@@ -138,30 +162,37 @@ def read_chunks(path: str) -> Iterator[bytes]:
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Writes a file in one step: readers see the old content or the new, never a part.
+    """Writes a file in one step: readers see the old content or the new content, never a part.
 
-    Local disk: a temporary file in the same folder, flushed to disk, then renamed. GCS: one upload.
+    On local disk, a temporary file in the same folder is flushed to disk and renamed. On GCS, it is one upload.
     """
     with wrap_errors(path):
         store_of(path).write(path, data)
 
 
 def exists(path: str) -> bool:
-    """Returns whether there is a file or a folder of this name. UsageError where there is no such bucket."""
+    """Returns whether there is a file or a folder of this name.
+
+    Raises:
+      UsageError: the bucket does not exist.
+    """
     with wrap_listing(path):
         return store_of(path).exists(path)
 
 
 def join(path: str, *parts: str) -> str:
-    """Joins with single slashes. Unlike `os.path.join`, an absolute part does not discard the parts before it."""
+    """Joins parts of a path with single slashes. Unlike in `os.path.join`, a part `/a` does not discard the parts
+    before it.
+    """
     tail = "/".join(stripped for part in parts if (stripped := part.strip("/")))
     return path + tail if not path or not tail or path.endswith("/") else f"{path}/{tail}"
 
 
 def listdir(path: str) -> list[str]:
-    """Returns the names in a folder, sorted; empty where there is no such folder.
+    """Returns the names in a folder, sorted; empty if there is no such folder.
 
-    UsageError where there is no such bucket.
+    Raises:
+      UsageError: the bucket does not exist.
     """
     with wrap_listing(path):
         return store_of(path).listdir(path)
@@ -174,21 +205,23 @@ def delete(path: str) -> None:
 
 
 def for_each(path: str, function: Callable[[A], B], items: Iterable[A]) -> list[B]:
-    """Returns function(item) for each item, in order; in several threads if `path` is remote."""
+    """Returns function(item) for each item, in order. Works in several threads if `path` is remote, as requests take
+    long.
+    """
     return in_threads(function, items, threads=1 if is_local(path) else REMOTE_FILES)
 
 
 def check_output(path: str, *, hint: str = "", overwrite: bool = True) -> None:
-    """Refuses an output path that is not a regular file, because writing renames a file over it.
+    """Refuses an output path that cannot be written, before a long computation whose result belongs there.
 
     Args:
-      path: where a file is to be written.
-      hint: what else to do, for the message.
-      overwrite: an existing file may be replaced.
+      path: the output path.
+      hint: further advice for the end of the message.
+      overwrite: whether an existing file may be replaced.
 
     Raises:
-      UsageError: the path is a folder, a link, a pipe or a device, or an existing file that may not be replaced; or its
-        folder cannot be made or written to.
+      UsageError: the path is a folder, a link, a pipe or a device; or an existing file that may not be replaced; or in
+        a folder that cannot be created or written to.
     """
     if is_local(path):
         local.check_output(path, hint=hint)

@@ -1,4 +1,4 @@
-"""Defines what all stores share: a file's size and version, snapshots, and errors without secrets."""
+"""Defines the classes that all stores share: a file's size and version, snapshots; and hides secrets in messages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 from schemas.errors import MillraceError, UsageError
 
 HIDDEN = "<hidden>"
+# The secrets that a message may contain, as pattern and replacement.
 _RULES = (
     (re.compile(r"(https?://[^\s?#'\"<>]*\?)[^\s'\"<>]+"), rf"\1{HIDDEN}"),  # a signed address, an upload's session
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@'\"<>]+@"), rf"\1{HIDDEN}@"),  # user:password@
@@ -19,8 +20,11 @@ _RULES = (
 
 
 def redacted(text: str) -> str:
-    """Returns the text with the queries of web addresses, passwords in addresses, bearer tokens and private keys left
-    out."""
+    """Returns a text with `<hidden>` in place of its secrets.
+
+    Secrets are the queries of web addresses, passwords in addresses, bearer tokens, keys of Google and Amazon, and
+    private keys.
+    """
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text
@@ -28,7 +32,10 @@ def redacted(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class FileStat:
-    """A file's size in bytes and its version: the mtime in nanoseconds, or the object's generation or ETag."""
+    """A file's size in bytes, and its version, a text that changes with the content.
+
+    The version is the time of modification in nanoseconds on local disk, and the generation of an object in a bucket.
+    """
 
     size: int
     version: str
@@ -36,21 +43,35 @@ class FileStat:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A file as it was read: its bytes (None: no file), and its generation, or ETag, on stores that have these."""
+    """A file at the moment when it was read. `swap` compares the file with its snapshot.
+
+    Attributes:
+      data: the bytes of the file; None if there was no file.
+      generation: the object's generation, on stores that have generations; 0 elsewhere, and if there was no object.
+    """
 
     data: bytes | None
     generation: int | str = 0
 
 
 class Changed(MillraceError):
-    """The file has changed since it was read."""
+    """A file was not swapped, because it has changed since it was read."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: was changed by another process")
 
 
 def check_version(path: str, expected: str | None, version: str) -> None:
-    """Raises MillraceError unless the version is the expected one; None accepts any."""
+    """Raises an error if a file has another version than expected.
+
+    Args:
+      path: the file, for the message.
+      expected: the expected version; None accepts any version.
+      version: the version that the file has now.
+
+    Raises:
+      MillraceError: the versions differ.
+    """
     if expected is not None and expected != version:
         raise MillraceError(
             f"{path}: changed while it was being read (version {version}, expected {expected}); start again"
@@ -58,6 +79,6 @@ def check_version(path: str, expected: str | None, version: str) -> None:
 
 
 def folder_error(path: str) -> UsageError:
-    """Returns the error about a folder that is given as a file."""
+    """Returns the error for a user who gave a folder where files are expected."""
     examples = f"{os.path.join(path, '*.csv')}, or {os.path.join(path, '*/*')} for images in folders"
     return UsageError(f"{path}: is a folder; give files, or a glob pattern such as {examples}")

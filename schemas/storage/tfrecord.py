@@ -1,7 +1,8 @@
-"""Reads TFRecord files frame by frame, in bounded memory, and compares each record with its checksum.
+"""Reads TFRecord files record by record, in bounded memory, and compares each record with its checksum.
 
-A frame is the record's length (uint64), the masked CRC-32C of these eight bytes, the record, and its masked CRC-32C.
-The mask is the one of TensorFlow's `lib/hash/crc32c.h`.
+A TFRecord file is a sequence of frames. A frame holds the record's length (8 bytes, uint64), the masked CRC-32C of
+these eight bytes (4 bytes), the record, and the masked CRC-32C of the record (4 bytes). `masked` computes the mask,
+which TensorFlow defines in `lib/hash/crc32c.h`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-HEADER, FOOTER = 12, 4  # bytes before a record, and after it
-LARGEST = 2**31  # bytes of a record: protobuf reads no larger message
-PIECE = 1 << 16  # bytes to decompress at once; the result is at most a thousand times larger
+HEADER, FOOTER = 12, 4  # bytes of a frame before the record, and after it
+LARGEST = 2**31  # bytes of the largest record: protobuf reads no larger message
+PIECE = 1 << 16  # bytes to decompress at once; the result is at most about a thousand times larger
 
 
 class BrokenFileError(Exception):
-    """The rest of a file cannot be read: the number of records before it, the byte where it begins, and the reason."""
+    """The rest of a file cannot be read.
+
+    Attributes:
+      record: the number of records before the broken one.
+      offset: the byte at which the broken frame begins.
+      reason: what is wrong.
+    """
 
     def __init__(self, record: int, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -30,7 +37,7 @@ class BrokenFileError(Exception):
 
 
 class BrokenGzipError(Exception):
-    """The rest of a gzip'd file cannot be decompressed, from this (compressed) byte on."""
+    """A gzip file cannot be decompressed beyond a byte. `offset` counts bytes of the compressed file."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"byte {offset:,}: {reason}")
@@ -41,10 +48,11 @@ class Frames:
     """Consecutive records of a file.
 
     Attributes:
-      first: the index of the first record, from 0.
-      offsets: where each record's frame begins, in (decompressed) bytes, and where the last one ends.
+      first: the index in the file of the first of these records, from 0.
+      offsets: the byte at which each record's frame begins, and as last value the byte at which the last frame ends.
+        For a gzip file, these are bytes of the decompressed content.
       records: the bytes of each record.
-      damaged: indices in `records` of those that do not match their checksum.
+      damaged: the indices in `records` of the records that do not match their checksums.
     """
 
     first: int
@@ -54,14 +62,20 @@ class Frames:
 
 
 def read_frames(chunks: Iterable[bytes]) -> Iterator[Frames]:
-    """Cuts a file's bytes into its records. Holds at most a chunk and one record in memory.
+    """Cuts a file's bytes into records. Holds at most one chunk and one record in memory.
+
+    Args:
+      chunks: the (decompressed) bytes of the file, in pieces of any size.
+
+    Yields:
+      The records that each chunk completes.
 
     Raises:
       BrokenFileError: a frame's length does not match its checksum, or the bytes end inside a frame.
     """
     waiting: list[bytes] = []
     have, frame_size, first, start = 0, HEADER, 0, 0
-    lengths: dict[bytes, int] = {}  # of headers that have been checked: most records of a file share a few lengths
+    lengths: dict[bytes, int] = {}  # headers that were checked: most records of a file share a few lengths
     for chunk in chunks:
         waiting.append(chunk)
         have += len(chunk)
@@ -83,7 +97,18 @@ def read_frames(chunks: Iterable[bytes]) -> Iterator[Frames]:
 def _cut(
     data: bytes, first: int, start: int, lengths: dict[bytes, int]
 ) -> tuple[Frames, int, int, BrokenFileError | None]:
-    """The complete frames of `data`; where the rest begins; how many bytes its frame takes; why it cannot be read."""
+    """Cuts the complete frames from the front of some bytes.
+
+    Args:
+      data: bytes of the file that begin with a frame.
+      first: the index of the first record in the file.
+      start: the byte of the file at which `data` begins.
+      lengths: the record length of each header that was checked before; new ones are added.
+
+    Returns:
+      The complete frames; the number of bytes of `data` that they take; the size of the incomplete frame after them, in
+      bytes; and the error, or None if that frame can be read.
+    """
     checksum = google_crc32c.value
     offsets: list[int] = []
     records: list[bytes] = []
@@ -113,22 +138,30 @@ def _cut(
         sums.append(checksum(record))
         footers.append(data[end : end + FOOTER])
         at = end + FOOTER
+    # Mask and compare the checksums of all records at once: NumPy calls for each record would be slow.
     differ = masked(np.array(sums, np.uint32)) != np.frombuffer(b"".join(footers), "<u4")
     damaged = tuple(np.flatnonzero(differ).tolist())
     return Frames(first, (*offsets, start + at), tuple(records), damaged), at, frame_size, broken
 
 
 def masked(checksums: np.ndarray) -> np.ndarray:
-    """Masks CRC-32C values as TFRecord files store them, uint32."""
+    """Masks CRC-32C values as TFRecord files store them: rotates each right by 15 bits, and adds a constant.
+
+    Args:
+      checksums: the values, integers `[n]`.
+
+    Returns:
+      The masked values, uint32 `[n]`. The addition wraps around at 2^32.
+    """
     crc = checksums.astype(np.uint32)
     return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8)
 
 
 def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Decompresses a gzip'd file, of one or several members, as far as possible.
+    """Decompresses a gzip file, of one or several members, and yields everything before the first fault.
 
     Raises:
-      BrokenGzipError: it is not a gzip stream, was changed, or ends early. What precedes the fault was yielded.
+      BrokenGzipError: the bytes are not a gzip stream, were changed, or end early.
     """
     decoder = zlib.decompressobj(wbits=31)
     at = 0
@@ -138,6 +171,8 @@ def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
             while rest:
                 if decoder.eof:
                     decoder = zlib.decompressobj(wbits=31)
+                # After an error, zlib does not say how far it came. So keep a copy of the decoder, to repeat the piece
+                # byte by byte.
                 snapshot = decoder.copy()
                 try:
                     out = decoder.decompress(rest)
@@ -154,7 +189,9 @@ def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _until_error(decoder: Any, data: bytes) -> tuple[bytes, int]:
-    """Decompresses `data` byte by byte until it fails: the result, and the number of bytes that it took."""
+    """Decompresses `data` byte by byte until it fails. Returns the result, and the number of bytes that were
+    decompressed.
+    """
     valid = []
     for i in range(len(data)):
         try:
