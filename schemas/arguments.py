@@ -1,4 +1,5 @@
-"""Command lines: Cyclopts reads the flags that dataclasses of options declare, and says what is wrong with a line."""
+"""Parses command lines with Cyclopts: makes flags of dataclasses of options, and explains mistakes in a command
+line."""
 
 from __future__ import annotations
 
@@ -24,11 +25,19 @@ _LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
 
 @dataclasses.dataclass(frozen=True)
 class _Common:
+    """The flags that every command has."""
+
     json: bool = option(JSON_HELP, False)
 
 
 def new_app(prog: str, description: str, usage: str = "") -> App:
-    """Returns a command without flags. The paragraphs of its description are wrapped to the terminal's width."""
+    """Returns a command without flags.
+
+    Args:
+      prog: the command as it is typed; replaces `%(prog)s` in the other two texts.
+      description: the beginning of the help. Its paragraphs are wrapped to the width of the terminal.
+      usage: the usage line; '' lets Cyclopts make one.
+    """
     about, usage = (text.replace("%(prog)s", prog).strip() for text in (description, usage))
     app = App(
         name=prog,
@@ -42,13 +51,13 @@ def new_app(prog: str, description: str, usage: str = "") -> App:
 
 
 def add_flags(app: App, result: Callable[[dict[str, Any]], Any], parts: Sequence[Any]) -> None:
-    """Gives a command the flags of dataclasses of options, and --json.
+    """Gives a command the flag --json, and a flag for each option in some dataclasses.
 
     Args:
       app: the command.
-      result: makes what `parse` returns, of the values that the command line has, by the names of their fields.
-      parts: the dataclasses. A flag that several have is described by the first; only those of the first can be
-        required.
+      result: receives the values of a parsed command line, by field name. `parse` returns what `result` returns.
+      parts: the dataclasses of options. If several have a field of the same name, the first one describes the flag.
+        Only fields of the first dataclass can be required.
     """
     sections: dict[Group | None, cyclopts.Group] = {None: cyclopts.Group("options", sort_key=1_000)}
     parameters: dict[str, inspect.Parameter] = {}
@@ -65,9 +74,9 @@ def add_flags(app: App, result: Callable[[dict[str, Any]], Any], parts: Sequence
     def collect(**values: Any) -> Any:
         return result(values)
 
-    # By place before by name, as Python wants it; those that are required before others, as the help shows them.
+    # Python wants positional parameters first. Among parameters of a kind, required ones come first in the help.
     in_order = sorted(parameters.values(), key=lambda p: (p.kind, p.default is not inspect.Parameter.empty))
-    # The signature of our own function, as PEP 362 provides for it: Cyclopts makes the flags of what it reads there.
+    # Cyclopts makes a flag of each parameter in a function's signature. PEP 362 lets us set the signature.
     collect.__signature__ = inspect.Signature(in_order)  # type: ignore[attr-defined]
     app.default(collect)
 
@@ -75,7 +84,7 @@ def add_flags(app: App, result: Callable[[dict[str, Any]], Any], parts: Sequence
 def _parameter(
     field: dataclasses.Field[Any], kind: Any, section: cyclopts.Group, *, may_be_required: bool
 ) -> inspect.Parameter:
-    """A field as a parameter of a function, which is what Cyclopts makes a flag of."""
+    """Returns an option's field as a parameter of a function, from which Cyclopts makes a flag."""
     flag, default = field.metadata["flag"], field.default
     if get_origin(kind) is ClassVar:
         (kind,) = get_args(kind)
@@ -84,7 +93,7 @@ def _parameter(
     text = text.replace("%(default)g", f"{default:g}") if "%(default)g" in text else text
     several, metavar = get_origin(kind) is tuple, flag.metavar or ("N" if number is int else "X" if number else None)
     converter = number and _converter(number)
-    if flag.metavar in _PATHS:  # of the type that a shell completes; the value stays text
+    if flag.metavar in _PATHS:  # Cyclopts gets the type `Path`, which shells complete; our converter returns text
         kind, converter = (tuple[Path, ...], _texts) if several else (Path | None, _text)
     details = cyclopts.Parameter(
         name=None if flag.positional and not flag.name else flag_of(field),
@@ -94,7 +103,7 @@ def _parameter(
         metavar=metavar and f"{metavar}..." if several else metavar,
         choices=flag.choices,
         consume_multiple=1 if several else None,
-        allow_repeating=True,  # the last one counts: a line may be typed again with more behind it
+        allow_repeating=True,  # the last value counts, so a user can repeat a command with a flag added at its end
         converter=converter,
         env_var=flag.variable if os.environ.get(flag.variable) else None,
         show_env_var=False,
@@ -121,7 +130,7 @@ def _texts(kind: Any, tokens: Sequence[Token]) -> tuple[str, ...]:
 
 
 def _converter(number: type[int] | type[float]) -> Callable[[Any, Sequence[Token]], Any]:
-    """Reads a number as Python does; Cyclopts would round 1.5 to a whole number."""
+    """Returns a function that reads a number as Python does; Cyclopts would round 1.5 to a whole number."""
 
     def convert(kind: Any, tokens: Sequence[Token]) -> float:
         try:
@@ -140,27 +149,28 @@ def parse(
     instead: Mapping[str, str] | None = None,
     passes_on: bool = False,
 ) -> tuple[Any, list[str]]:
-    """Parses a command line. Of a flag that is given twice the last one counts.
+    """Parses a command line. If a flag is given twice, the last value counts.
 
     Args:
       app: the command.
-      argv: its arguments.
-      epilog: what the help ends with, as it is.
-      instead: what to give instead of a flag that there is not, by the flag's name without dashes.
-      passes_on: whether arguments that are not the command's own are returned instead of refused.
+      argv: the arguments of the command line.
+      epilog: a text that is printed unchanged at the end of the help.
+      instead: replacements for flags that do not exist: by the flag's name
+        without dashes, what to give instead.
+      passes_on: whether unknown arguments are returned instead of refused.
 
     Returns:
-      What the `result` of `add_flags` makes of the values; and the arguments that are not the command's own.
+      The result of the `result` function of `add_flags`, and the unknown arguments.
 
     Raises:
-      UsageError: an argument is missing, unknown or of another type.
-      SystemExit: the help is printed, or the version (0; 2 where there are no arguments).
+      UsageError: an argument is missing, unknown or of the wrong type.
+      SystemExit: the help or the version was printed. The exit code is 0, or 2 if there are no arguments.
     """
     prog = app.name[0]
     words: list[str] = []
     for word in argv:
         if word == "-" and words and words[-1].startswith("-"):
-            words[-1] += "=-"  # standard output, which Cyclopts would take for a flag
+            words[-1] += "=-"  # `-` means standard output, but Cyclopts would take it for a flag
         else:
             words.append(word)
     try:
@@ -180,7 +190,11 @@ def parse(
 
 
 def _problem(error: CycloptsError, words: Sequence[str], instead: Mapping[str, str] | None) -> str:
-    """The mistake in a command line. Where a flag is missing, a misspelt one may be meant for it."""
+    """Returns the message about the mistake in a command line.
+
+    If a required flag is missing and there is an unknown flag, the unknown one is probably a misspelling, and is
+    reported.
+    """
     app = error.app
     if app and isinstance(error, UnknownOptionError):
         return unexpected(error.token.keyword or error.token.value, _flags(app), instead)
@@ -198,13 +212,13 @@ def _problem(error: CycloptsError, words: Sequence[str], instead: Mapping[str, s
 def unexpected(
     word: str, flags: Iterable[str], instead: Mapping[str, str] | None = None, *, cutoff: float = 0.7
 ) -> str:
-    """Returns the message about an argument that no flag takes, or a flag that there is not.
+    """Returns the message about an argument that belongs to no flag, or about an unknown flag.
 
     Args:
       word: the argument.
-      flags: those that there are.
-      instead: what to give instead, by the name of a flag without dashes.
-      cutoff: how alike a flag has to be that is pointed out, from 0 to 1.
+      flags: the flags of the command, with dashes.
+      instead: what to give instead of some unknown flags, by the flag's name without dashes.
+      cutoff: how similar a flag must be to be suggested, from 0 to 1.
     """
     if not word.startswith("-"):
         return f"{word}: unexpected argument; quote a name with spaces, and give no value to a switch"
@@ -216,4 +230,5 @@ def unexpected(
 
 
 def _flags(app: App) -> list[str]:
+    """Returns the names of a command's flags."""
     return [name for argument in app.assemble_argument_collection() for name in argument.names]

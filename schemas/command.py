@@ -1,4 +1,4 @@
-"""Runs commands: parses their options, and prints their results and errors for people, or as JSON for programs."""
+"""Runs commands: parses their options, and prints results and errors, as text for people or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The result of a command, which it prints on standard output at its end.
+    """The result of a command, which is printed on standard output at the command's end.
 
     Attributes:
-      text: for a person.
-      data: what --json prints instead.
-      exit_code: that of the command.
-      only_printed: the command leaves nothing else behind, so that it has failed if this cannot be printed.
+      text: what is printed for a person.
+      data: what is printed with --json.
+      exit_code: the exit code of the command.
+      only_printed: whether the printed report is all that the command produces. If such a report cannot be printed, the
+        command has failed.
     """
 
     text: str
@@ -43,17 +44,17 @@ def run(
     *,
     prog: str,
 ) -> int:
-    """Runs a command and prints its report, or its error.
+    """Runs a command, and prints its report or its error.
 
-    With --json, standard output holds one JSON object: the report's data, or `{"error": ..., "exit_code": ...}`. What
-    else would be printed there while the command works goes to standard error.
+    With --json, standard output holds exactly one JSON object: the report's data, or `{"error": ..., "exit_code":
+    ...}`. Anything else that is printed to standard output while the command works goes to standard error instead.
 
-    Where standard output is full or closed, standard error says so. A command that has written files, such as a job
-    that has committed, ends with its exit code all the same. Where standard error is full or closed, what would be
-    printed there is lost, and nothing else.
+    If standard output is full or closed, a message on standard error says so. A command that has written files, such as
+    a job that has committed, still ends with its own exit code. If standard error is full or closed, only the messages
+    are lost.
 
     Args:
-      work: does what the arguments ask for; it is given them, and `prog`.
+      work: the command's function. It receives the arguments and `prog`.
       argv: the arguments; None: those of this process.
       prog: the command as it is typed, such as 'millrace train' or 'python -m trainer.task'.
 
@@ -82,7 +83,7 @@ def run(
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Returns whether --json asks for JSON on standard output, before the command line is parsed, which may fail."""
+    """Returns whether --json is among the arguments. Parsing may fail, and even that error must be printed as JSON."""
     return "--json" in argv
 
 
@@ -91,16 +92,17 @@ Opts = TypeVar("Opts")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Generic[Opts]):
-    """A command: its options, what it does with them, and what its help says about the whole.
+    """A command: its options, its function, and its help.
 
     Attributes:
       prog: the command as it is typed.
       options: the dataclass of its options.
-      work: does what the options ask for. It takes them, and the command as it was typed.
-      description: the beginning of the help, often the module's docstring; from a line `Exit codes: ` on, its end.
+      work: the function that runs the command. It receives the options, and the command as it was typed.
+      description: the text of the help, often the module's docstring. The part from `Exit codes: ` on is printed at the
+        end of the help, unless there is an `epilog`.
       epilog: the end of the help.
-      usage: the usage, where that of Cyclopts would not do.
-      instead: what to give instead of a flag that there is not, by the flag's name without dashes.
+      usage: the usage line; '' lets Cyclopts make one.
+      instead: what to give instead of some unknown flags, by the flag's name without dashes.
     """
 
     prog: str
@@ -112,7 +114,7 @@ class Command(Generic[Opts]):
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def app(self, prog: str = "") -> App:
-        """Returns the command for Cyclopts."""
+        """Returns the command as an app of Cyclopts. `prog` replaces the command's own name, if it is not ''."""
         from schemas.arguments import add_flags, new_app
 
         about = self.description.replace(self.prog, "%(prog)s").partition("Exit codes: ")[0]
@@ -121,11 +123,11 @@ class Command(Generic[Opts]):
         return app
 
     def parse(self, argv: Sequence[str], prog: str = "") -> Opts:
-        """Returns the options that a command line asks for.
+        """Parses a command line and returns the command's options.
 
         Raises:
           UsageError: a flag is missing, unknown or out of its range.
-          SystemExit: --help (0).
+          SystemExit: the help was printed (0).
         """
         from schemas.arguments import parse
 
@@ -134,19 +136,19 @@ class Command(Generic[Opts]):
         return self.options(**only(values, self.options))
 
     def main(self, argv: Sequence[str] | None = None, *, prog: str = "") -> int:
-        """Parses, works, reports. Returns the exit code."""
+        """Parses the arguments, runs the command, and prints its report. Returns the exit code."""
         return run(lambda argv, prog: self.work(self.parse(argv, prog), prog), argv, prog=prog or self.prog)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Commands:
-    """Several commands under one name, such as `millrace job status`.
+    """Several commands under one name, such as `millrace job status` and `millrace job cancel`.
 
     Attributes:
       prog: the common name as it is typed.
       description: the beginning of the help.
-      epilog: its end.
-      commands: the commands; the `prog` of each is the word after the common name.
+      epilog: the end of the help.
+      commands: the commands. The `prog` of each command is the word after the common name.
     """
 
     prog: str
@@ -155,7 +157,7 @@ class Commands:
     commands: Sequence[Command[Any]]
 
     def app(self, prog: str = "") -> App:
-        """Returns the commands for Cyclopts."""
+        """Returns the commands as an app of Cyclopts. `prog` replaces the common name, if it is not ''."""
         from schemas.arguments import new_app
 
         app = new_app(prog or self.prog, self.description)
@@ -165,7 +167,7 @@ class Commands:
         return app
 
     def work(self, argv: Sequence[str], prog: str, **more: Any) -> Report:
-        """Parses, and does what is asked for. `more`: options that are no flags."""
+        """Parses the arguments, and runs the command that they name. `more`: values of options that have no flag."""
         from schemas.arguments import parse
 
         instead = {name: hint for command in self.commands for name, hint in command.instead.items()}
@@ -173,16 +175,19 @@ class Commands:
         return command.work(command.options(**only(values, command.options), **more), prog)
 
     def main(self, argv: Sequence[str] | None = None, *, prog: str = "") -> int:
-        """Parses, works, reports. Returns the exit code."""
+        """Parses the arguments, runs the command that they name, and prints its report. Returns the exit code."""
         return run(self.work, argv, prog=prog or self.prog)
 
 
 @contextlib.contextmanager
 def when_interrupted(what: str = "") -> Iterator[None]:
-    """Ends the command on Ctrl-C or SIGTERM in the block with what happened to its work: `interrupted; WHAT`.
+    """Turns Ctrl-C or SIGTERM in the block into an error that ends the command with the message `interrupted; WHAT`.
+
+    Args:
+      what: what has happened to the command's work, for the message.
 
     Raises:
-      Interrupted: it came.
+      Interrupted: the signal came.
     """
     try:
         yield
@@ -192,7 +197,7 @@ def when_interrupted(what: str = "") -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as a person says them.
+    """Returns a time in seconds as text for a person.
 
     >>> duration(48.3), duration(200), duration(18_720)
     ('48 s', '3 min 20 s', '5 h 12 min')
@@ -205,19 +210,26 @@ def duration(seconds: float) -> str:
 
 
 def digits(value: float) -> str:
-    """Returns a rate in whole numbers, or below 10 in two digits: `1,234`, `0.042`."""
+    """Returns a rate as text: in whole numbers, or with two significant digits if it is below 10: `1,234`, `0.042`."""
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
 def rate(count: int, unit: str, seconds: float, *, startup: float | None = None) -> str:
-    """Returns what was done in how long: `100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up`."""
+    """Returns a line about speed: `100 rows in 0.4 s (250 rows/s), after 3.1 s of start-up`.
+
+    Args:
+      count: how many things were done.
+      unit: what they are, in the plural, such as "rows".
+      seconds: how long it took, without the start-up.
+      startup: how long the start-up took, in seconds; None leaves it out.
+    """
     per_second = f" ({count / seconds:,.0f} {unit}/s)" if seconds else ""
     before = "" if startup is None else f", after {startup:.1f} s of start-up"
     return f"{counted(count, unit)} in {seconds:.1f} s{per_second}{before}"
 
 
 def size(count: float) -> str:
-    """Returns bytes as a person reads them.
+    """Returns a number of bytes as text for a person.
 
     >>> size(775_400_000), size(1_234)
     ('775 MB', '1.23 kB')
@@ -231,6 +243,7 @@ def size(count: float) -> str:
 
 
 def _failed(error: MillraceError, *, as_json: bool) -> int:
+    """Prints an error, with --json also as JSON, and returns its exit code."""
     print(f"error: {error}", file=sys.stderr)
     if as_json:
         print_result(_to_json({"error": str(error), "exit_code": error.exit_code}))
@@ -243,7 +256,9 @@ def _to_json(data: dict[str, Any]) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Returns a value for JSON: None for numbers that it lacks (NaN, infinity), and texts without what is not UTF-8.
+    """Replaces whatever JSON lacks in a value, however deeply nested.
+
+    NaN and infinity become None. In texts, bytes that are not UTF-8 are written as `\\xe9`.
 
     >>> finite({"loss": float("nan"), "steps": (1, 2)})
     {'loss': None, 'steps': [1, 2]}

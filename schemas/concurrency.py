@@ -1,4 +1,4 @@
-"""Tells how many cores and how much memory there are, and divides work among threads within such limits."""
+"""Finds out how many cores and how much memory this process may use, and divides work among threads."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ B = TypeVar("B")
 
 
 def usable_cores(*, system: str = "/") -> int:
-    """Returns how many cores this process may use: by its affinity, and by the CPU time of its control groups.
+    """Returns how many cores this process may use: limited by its CPU affinity, and by the CPU quota of its control
+    groups.
+
+    In a container, the machine has more cores than the quota allows.
 
     Args:
-      system: the folder in which `proc` and `sys` are.
+      system: the folder that contains `proc` and `sys`; tests give another one than "/".
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for group in _control_groups(system):
@@ -33,12 +36,12 @@ def usable_cores(*, system: str = "/") -> int:
 
 
 def available_memory(*, system: str = "/") -> int:
-    """Returns bytes that processes may still take, of this machine and of the control groups that this process is in.
+    """Returns how many bytes of memory can still be allocated, on this machine and in this process's control groups.
 
-    Where the system does not tell, as macOS, there is no limit.
+    Returns `sys.maxsize` on systems that do not say, such as macOS.
 
     Args:
-      system: the folder in which `proc` and `sys` are.
+      system: the folder that contains `proc` and `sys`; tests give another one than "/".
     """
     lines = _lines(Path(system, "proc/meminfo"))
     free_bytes = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
@@ -46,31 +49,33 @@ def available_memory(*, system: str = "/") -> int:
         with contextlib.suppress(OSError, ValueError):
             limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
             stat = dict(line.split() for line in _lines(group / "memory.stat"))
-            cached = int(stat.get("file", 0)) - int(stat.get("shmem", 0))  # not what is in a file system of memory
+            # The kernel frees cached pages of files when memory is short, so they count as available.
+            cached = int(stat.get("file", 0)) - int(stat.get("shmem", 0))  # `shmem` are files that exist only in memory
             free_bytes.append(limit - used + cached)
     return min(free_bytes, default=sys.maxsize)
 
 
 def _control_groups(system: str) -> Iterator[Path]:
-    """The folders of this process's control group and of those above it, of version 2."""
+    """Yields the folders of this process's control group and of the groups above it (control groups of version 2)."""
     mounted = Path(system, "sys/fs/cgroup")
     for line in _lines(Path(system, "proc/self/cgroup")):
         if line.startswith("0::"):
             own = mounted / line.removeprefix("0::").strip("/")
-            yield own  # in a container the path may be that outside of it, so that only the uppermost is there
+            yield own  # in a container, the path may be that of the host: then only the topmost folder exists
             yield from own.parents[: len(own.parts) - len(mounted.parts)]
 
 
 def _lines(path: Path) -> list[str]:
+    """Returns the lines of a file; empty if the file cannot be read."""
     with contextlib.suppress(OSError):
         return path.read_text().splitlines()
     return []
 
 
 def prefetch(items: Iterator[A]) -> Generator[A, None, None]:
-    """Yields the same items in order, each made in a background thread while the one before it is used.
+    """Yields the same items in the same order. A background thread makes the next item while the caller uses this one.
 
-    What `items` raises is raised here, after the items before it. Closing the generator ends the thread.
+    An error of `items` is raised here, after the items before it. Closing the generator ends the thread.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as pool:
         end = object()
@@ -83,13 +88,13 @@ def prefetch(items: Iterator[A]) -> Generator[A, None, None]:
 def map_in_order(
     pool: ThreadPoolExecutor, function: Callable[[A], B], items: Iterable[A], *, max_pending: int
 ) -> Iterator[B]:
-    """Yields function(item) for each item, in order.
+    """Yields function(item) for each item, in order, computed by the threads of a pool.
 
     Args:
-      pool: whose threads call the function.
-      function: what is done to an item.
-      items: taken from in the caller's thread, as results are.
-      max_pending: how many results are being computed, or wait to be taken, at most.
+      pool: the threads.
+      function: what is computed for an item.
+      items: the items. The caller's thread iterates over them, a few items ahead of the results.
+      max_pending: the largest number of results that are being computed or wait to be taken.
     """
     pending: collections.deque[Future[B]] = collections.deque()
     try:
@@ -105,9 +110,15 @@ def map_in_order(
 
 
 def in_threads(function: Callable[[A], B], items: Iterable[A], *, threads: int) -> list[B]:
-    """Returns function(item) for each item, in order; the threads have the caller's context variables.
+    """Returns function(item) for each item, in order, computed in several threads.
 
-    The first error is raised; items that were not begun by then are left.
+    Each call has a copy of the caller's context variables. If a call raises an error, items that are not begun by then
+    are skipped, and the error is raised.
+
+    Args:
+      function: what is computed for an item.
+      items: the items.
+      threads: the largest number of threads; 1 computes in the caller's thread.
     """
     items = list(items)
     if min(len(items), threads) < 2:
@@ -122,7 +133,11 @@ def in_threads(function: Callable[[A], B], items: Iterable[A], *, threads: int) 
 
 
 def one_behind(items: Iterator[A]) -> Iterator[A]:
-    """Yields each item once the next one has been taken, so that a pool has work on both; errors come last."""
+    """Yields each item only after the next item was taken from `items`.
+
+    If the items are futures of a pool, the pool then works on the next item while the caller waits for this one. An
+    error of `items` is raised after all items before it were yielded.
+    """
     pending: list[A] = []
     failure: Exception | None = None
     try:
@@ -137,7 +152,9 @@ def one_behind(items: Iterator[A]) -> Iterator[A]:
 
 
 class ByteBudget:
-    """Limits how many bytes are in use at once. An oversized request runs exclusively."""
+    """Limits how many bytes several threads use at the same time. A request larger than the limit waits until it runs
+    alone.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -146,7 +163,7 @@ class ByteBudget:
 
     @contextlib.contextmanager
     def reserve(self, amount: int) -> Iterator[None]:
-        """Waits until `amount` bytes are free, and holds them for its block."""
+        """Waits until `amount` bytes are free, and reserves them for the block."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + amount <= self._limit)
             self._used += amount

@@ -1,4 +1,4 @@
-"""Shows progress in a line that is updated, lines that stay, and tables of aligned columns."""
+"""Prints for people: a status line that is updated, lines that stay, and tables with aligned columns."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
+# Seconds between two statuses, on a terminal and in a log.
 TERMINAL_SECS = 0.5
 LOG_SECS = 10.0
 
 
 class Display:
-    """A status line on standard error that the next one replaces, and permanent lines; its `with` block clears it.
+    """Writes to standard error: a status line, which each new status overwrites, and permanent lines.
 
-    Where that is no terminal, each status is a line of its own.
+    Leaving the `with` block clears the status line. If standard error is not a terminal, each status is a line of its
+    own.
 
     Args:
-      quiet: write nothing.
+      quiet: whether to write nothing.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -27,11 +29,11 @@ class Display:
 
     @property
     def every(self) -> float:
-        """The seconds between two statuses."""
+        """The number of seconds that should lie between two statuses."""
         return TERMINAL_SECS if self.is_terminal else LOG_SECS
 
     def update(self, text: str) -> None:
-        """Replaces the status line on a terminal; elsewhere writes another line."""
+        """Overwrites the status line on a terminal. Elsewhere writes another line."""
         self._write(f"\r\x1b[K{text}" if self.is_terminal else f"{text}\n")
         self._open = self.is_terminal
 
@@ -41,7 +43,7 @@ class Display:
         self._open = False
 
     def close(self, end: str = "\n") -> None:
-        """Ends the status line."""
+        """Ends the status line, so that the text stays and the next output begins on a new line."""
         if self._open:
             self._write(end)
         self._open = False
@@ -59,7 +61,11 @@ class Display:
 
 
 def rate_limited(display: Display) -> Callable[[str], None]:
-    """Returns a function that updates a display; in a log, with figures every `LOG_SECS`, without them once."""
+    """Returns a function that shows a text on a display, and limits how many lines this makes in a log.
+
+    On a terminal, every text is shown. In a log, a text with figures, such as `1,200 steps`, is shown at most every
+    LOG_SECS seconds, and a text without figures only once.
+    """
     last, messages = -LOG_SECS, set[str]()
 
     def update(text: str) -> None:
@@ -74,12 +80,15 @@ def rate_limited(display: Display) -> Callable[[str], None]:
 
 
 class ReadingDisplay(Display):
-    """How much has been read; nothing is shown where standard error is no terminal.
+    """Shows how much has been read, such as `reading: 42 %, 1,200 records`. Shows nothing if standard error is no
+    terminal.
+
+    Calling the object with the number of records and the share (0 to 1, or None if unknown) updates the line.
 
     Args:
       quiet: whether to show nothing anywhere.
       what: what is counted, such as "records".
-      doing: what is done to them.
+      doing: what is done to them, such as "verifying".
     """
 
     def __init__(self, *, quiet: bool, what: str, doing: str = "reading") -> None:
@@ -88,6 +97,7 @@ class ReadingDisplay(Display):
         self.update(f"{doing} {what} ...")
 
     def __call__(self, done: int, share: float | None) -> None:
+        # At most five updates a second: more would slow the reading down.
         if time.monotonic() >= self._next:
             part = f"{100 * min(share, 1):.0f} %, " if share is not None else ""
             self.update(f"{self._doing}: {part}{done:,} {self._what}")
@@ -95,7 +105,7 @@ class ReadingDisplay(Display):
 
 
 def readable(value: float, digits: int = 6) -> str:
-    """Returns a number in so many digits; a large one in whole units instead of with an exponent.
+    """Returns a number as text with a limited number of digits; a large one in whole units instead of with an exponent.
 
     >>> readable(0.123456789), readable(1961.25), readable(1343276.0)
     ('0.123457', '1961.25', '1,343,276')
@@ -106,12 +116,12 @@ def readable(value: float, digits: int = 6) -> str:
 def table(
     header: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, left: int = 1, last_left: bool = False
 ) -> Iterator[str]:
-    """Returns the lines of a table.
+    """Yields the lines of a table with aligned columns.
 
     Args:
-      header: a name for each column.
-      rows: their cells.
-      left: the first so many columns are left-aligned, the others right-aligned.
+      header: the name of each column.
+      rows: the cells of each row, in the order of the columns.
+      left: the number of columns, from the first on, that are left-aligned. The others are right-aligned.
       last_left: whether the last column is left-aligned, too.
     """
     cells = [header, *rows]
@@ -126,7 +136,8 @@ def table(
 
 
 def _width(text: str) -> int:
-    """In columns of a terminal: East Asian characters take two, combining ones none."""
+    """Returns the width of a text in columns of a terminal: East Asian characters take two, combining characters
+    zero."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,4 +1,5 @@
-"""The errors that end a command: invalid usage (exit code 2) and failures (1); and words for messages."""
+"""The errors that end a command, invalid usage (exit code 2) and failures (1); and helpers for the words of
+messages."""
 
 from __future__ import annotations
 
@@ -7,36 +8,39 @@ from collections.abc import Iterable, Sequence
 
 
 def readable(text: str) -> str:
-    """Returns a text that can be printed: bytes of a file's name that are not UTF-8 are shown as `\\xe9`.
+    """Returns a text that can be printed.
+
+    Python keeps a byte of a file's name that is not UTF-8 as a lone surrogate, which cannot be printed. The byte is
+    shown as `\\xe9` instead.
 
     >>> print(readable("caf\\udce9"))
     caf\\xe9
     """
     try:
         return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    except UnicodeEncodeError:  # other halves of characters, such as of a JSON file
+    except UnicodeEncodeError:  # surrogates that stand for no byte, such as those in a JSON file
         return text.encode(errors="backslashreplace").decode()
 
 
 def did_you_mean(word: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """Returns `; did you mean CANDIDATE?` for a word that is nearly one of the candidates; else nothing.
+    """Returns `; did you mean CANDIDATE?` if a word is similar to one of the candidates; otherwise ''.
 
     Args:
-      word: what was given.
-      candidates: what could have been.
-      cutoff: how alike two words have to be, from 0 to 1.
+      word: the word that the user gave.
+      candidates: the words that are valid.
+      cutoff: how similar two words must be, from 0 to 1.
     """
     near = difflib.get_close_matches(word, list(candidates), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def few(values: Sequence[object], most: int = 5, separator: str = ", ") -> str:
-    """Returns the first of some values, and how many more there are: `a, b and 3 more`.
+    """Returns the first of some values as text, and how many more there are: `a, b and 3 more`.
 
     Args:
-      values: all of them.
-      most: how many are named.
-      separator: what stands between them.
+      values: all values.
+      most: the largest number of values that are named.
+      separator: the text between two values.
     """
     more = f" and {len(values) - most:,} more" if len(values) > most else ""
     return separator.join(map(str, values[:most])) + more
@@ -47,8 +51,8 @@ def counted(count: float, what: str, form: str = ",") -> str:
 
     Args:
       count: how many there are.
-      what: they are, in the singular or with its s.
-      form: of the number, as `format` takes it.
+      what: the noun, in the singular or in the plural with s.
+      form: the format of the number, as the function `format` takes it.
     """
     number = format(count, form)
     return f"{number} {what.removesuffix('s')}{'' if number.strip() == '1' else 's'}"

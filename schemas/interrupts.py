@@ -1,8 +1,8 @@
-"""Makes sure that Ctrl-C and SIGTERM end a command, though libraries drop the exception that a signal raises.
+"""Makes Ctrl-C and SIGTERM end a command reliably, even when a library drops the exception that the signal raised.
 
-Python drops an exception that is raised while an object is collected, TensorFlow one that is raised while a traced
-function is destroyed, and both happen again and again as graphs are built. So a signal is remembered, too, and each
-step of the work calls `check`, which raises it again.
+Python drops an exception that is raised while an object is garbage-collected, and TensorFlow drops one that is raised
+while a traced function is destroyed. Both happen often while graphs are built. So the handler of a signal also
+remembers it, and each step of a command's work calls `check`, which raises the exception again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupted(MillraceError):
-    """A signal ended the command. `exit_code` is 128 and the signal's number, as shells have it."""
+    """A signal ended the command. `exit_code` is 128 plus the signal's number, as in shells."""
 
     def __init__(self, message: str, exit_code: int = 130) -> None:
         super().__init__(message)
@@ -30,15 +30,18 @@ class Interrupted(MillraceError):
 
 
 def how_ended(interrupt: KeyboardInterrupt) -> tuple[str, int]:
-    """Returns a word for the message, and the exit code: 128 plus the signal's number, as in shells."""
+    """Returns the word for the message ("interrupted" or "terminated"), and the exit code: 128 plus the signal's
+    number.
+    """
     return ("terminated", 143) if isinstance(interrupt, Terminated) else ("interrupted", 130)
 
 
 class _Handler:
-    """Handles the signals of a block of `interruptible`: raises KeyboardInterrupt, and remembers it.
+    """The handler of signals in a block of `interruptible`: raises KeyboardInterrupt, and remembers that it did.
 
     Args:
-      on_ctrl_c: the handler of Ctrl-C around the block. Blocks within blocks remember in the same list.
+      on_ctrl_c: the handler of Ctrl-C that was set before the block. If the block is inside another such block, this is
+        also a `_Handler`, and both remember signals in the same list.
     """
 
     def __init__(self, on_ctrl_c: Any) -> None:
@@ -56,7 +59,9 @@ class _Handler:
 
 
 def _received() -> list[type[KeyboardInterrupt]]:
-    """The signals that the innermost block remembers; empty without a block."""
+    """Returns the list of signals that were received in the innermost block of `interruptible`; empty outside such a
+    block.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         if isinstance(handler := signal.getsignal(number), _Handler):
             return handler.received
@@ -64,37 +69,42 @@ def _received() -> list[type[KeyboardInterrupt]]:
 
 
 def is_interrupted() -> bool:
-    """Returns whether a signal was received in the block of `interruptible`, for threads that the block waits for."""
+    """Returns whether a signal was received in the block of `interruptible`. Threads that the block waits for call
+    this.
+    """
     return bool(_received())
 
 
 def check() -> None:
-    """Raises the exception of a signal that was received in the block of `interruptible`, if there was one."""
+    """Raises the exception of a signal again, if one was received in the block of `interruptible`. Only in the main
+    thread.
+    """
     if threading.current_thread() is threading.main_thread() and (received := _received()):
         raise received[-1]
 
 
 def handled() -> None:
-    """Forgets the signal: its exception was caught, and the work goes on."""
+    """Forgets the received signals. Call it after catching a signal's exception, if the work goes on."""
     _received().clear()
 
 
 @contextlib.contextmanager
 def interruptible(*, sigterm: bool = False) -> Iterator[None]:
-    """Lets `check` raise what was dropped in the block, and makes an error after a signal an interrupt.
+    """Remembers signals in the block, so that `check` can raise an exception that a library dropped.
 
-    C code may turn the exception into another one, such as a SystemError: if any error leaves the block after a signal,
-    the signal's exception is raised from it. What nothing has raised when a block within another one ends is the outer
-    one's to raise. Outside the main thread, this does nothing; where Ctrl-C is ignored, as in a shell's background
-    jobs, it stays ignored.
+    If an error leaves the block after a signal, the signal's exception is raised from it: C code may have turned that
+    exception into another one, such as a SystemError. If blocks are nested, and a signal's exception was dropped in the
+    inner block, the outer block can still raise it.
+
+    Does nothing outside the main thread. If Ctrl-C is ignored, as in background jobs of a shell, it stays ignored.
 
     Args:
-      sigterm: SIGTERM raises `Terminated`, so that temporary files are removed.
+      sigterm: whether SIGTERM raises `Terminated`, so that temporary files are removed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    check()  # of the block around this one; the imports before this, for one, may have dropped it
+    check()  # raises a signal's exception that was dropped before, for example by an import
     handler = _Handler(signal.getsignal(signal.SIGINT))
     numbers = [*([signal.SIGINT] if callable(handler.on_ctrl_c) else []), *([signal.SIGTERM] if sigterm else [])]
     before = {number: signal.signal(number, handler) for number in numbers}
@@ -113,9 +123,9 @@ def interruptible(*, sigterm: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Defers signals in the block, a few seconds' work that must not be left half done, until its end.
+    """Delays signals that come in the block until its end, for a few seconds' work that must not be left half done.
 
-    They are Ctrl-C and SIGTERM, where they have a handler of Python.
+    Delays Ctrl-C and SIGTERM, if their handlers are functions of Python. Does nothing outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

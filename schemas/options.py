@@ -1,7 +1,8 @@
 """Declares options of commands as fields of a dataclass.
 
-An option is declared once, as a field: its type, default, help, group, choices and check. The flag, `--help`, the
-keyword of the Python API and what is recorded follow from it. `schemas.arguments` parses command lines.
+An option is declared once, as a field: with its type, default, help, group, choices and check. Four things follow from
+this field: the flag, its line in `--help`, the keyword of the Python API, and the value that a run records.
+`schemas.arguments` parses command lines into such dataclasses.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ JSON_HELP = "print the result, or the error, as one JSON object on standard outp
 QUIET_HELP = "show no progress"
 VERBOSE_HELP = "also show TensorFlow's own log"
 
-Check = Callable[[str, Any], None]  # takes the flag and its value, which is not None; raises UsageError
+Check = Callable[[str, Any], None]  # takes the flag's name and value (not None); raises UsageError on a bad value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,17 +31,17 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """The details of an option, beside the type and the default of its field.
+    """The details of an option that its field's type and default do not say.
 
     Attributes:
-      help: what `--help` says of it, with `%(default)s` for the default.
-      group: the section of the help.
-      name: the flag, where it is not `--` and the field's name.
-      positional: its place says it, too: the value may be given without the flag.
+      help: the text in `--help`, with `%(default)s` for the default.
+      group: the section of the help; None: the general section.
+      name: the flag; '' stands for `--` and the field's name.
+      positional: whether the value may also be given by its position, without the flag.
       check: refuses values out of range, from the command line and from Python.
-      variable: the environment variable that has the value if the flag is not given.
-      metavar: what the help calls the value.
-      choices: the values that there are, where the type does not say so.
+      variable: the environment variable that is read if the flag is not given; '' if there is no such variable.
+      metavar: the word for the value in the help, such as DIR.
+      choices: the allowed values, if the type does not list them.
     """
 
     help: str
@@ -54,28 +55,32 @@ class Flag:
 
 
 def option(text: str, default: Any = dataclasses.MISSING, **details: Any) -> Any:
-    """Returns a field of a dataclass of options, which is a flag of its command, too.
+    """Returns a field for a dataclass of options, which is also a flag of the command.
 
-    The flag's type follows from the field's: `int | None` takes an integer, `tuple[str, ...]` several words, a Literal
-    one of its words, and a bool is a switch, with `--no_NAME` beside it where the default is True. A field without a
-    default must be given. A `ClassVar[bool]` is a flag of the command alone, and no keyword of the Python API.
+    The flag's type follows from the field's type: `int | None` takes an integer, `tuple[str, ...]` takes several words,
+    a Literal takes one of its words, and a bool is a switch. If the default of a switch is True, there is a flag
+    `--no_NAME` as well. A field without a default is a required flag. A `ClassVar[bool]` is a flag of the command
+    alone, and no keyword of the Python API.
 
     Args:
-      text: the flag's help.
+      text: the flag's text in the help.
       default: the value if the flag is not given.
-      details: what else `Flag` has.
+      details: further attributes of `Flag`, by name.
     """
     return dataclasses.field(default=default, metadata={"flag": Flag(text, **details)})
 
 
 def json_flag(group: Group | None = None) -> Any:
-    """Returns the flag --json, as a field `json: ClassVar[bool]` where the help does not show it last."""
+    """Returns the flag --json as a field, to be declared as `json: ClassVar[bool]`.
+
+    Every command has this flag anyway, in the last section of its help. Declaring it moves it to another place.
+    """
     return option(JSON_HELP, False, group=group)
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of a command.
+    """The base class of dataclasses of options. Checks each value, by the check of its option.
 
     Raises:
       UsageError: a value is out of its range.
@@ -89,9 +94,10 @@ class Options:
 
 
 def at_least(low: float) -> Check:
-    """Returns a check that refuses smaller numbers, and NaN."""
+    """Returns a check that refuses numbers below `low`, and NaN."""
 
     def check(flag: str, value: float) -> None:
+        # `not >=` instead of `<`, because every comparison with NaN is false.
         if not value >= low:
             raise UsageError(f"{flag} {value}: must be {low} or more")
 
@@ -117,18 +123,18 @@ def fraction(flag: str, value: float) -> None:
 
 
 def flag_of(field: dataclasses.Field[Any]) -> str:
-    """Returns the flag that sets a field."""
+    """Returns the name of the flag that sets a field, such as `--data_dir`."""
     return field.metadata["flag"].name or f"--{field.name}"
 
 
 def only(values: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """Returns the values that are fields of a dataclass."""
+    """Returns those of the values whose names are fields of a dataclass."""
     names = {field.name for field in dataclasses.fields(kind)}
     return {name: value for name, value in values.items() if name in names}
 
 
 def typed(name: str, value: Any) -> Sequence[str]:
-    """Returns a flag and its value as they are typed.
+    """Returns a flag and its value as they are typed on a command line.
 
     >>> typed("hparams", ["depth=2", "width=8"]), typed("shift", -1)
     (('--hparams', 'depth=2', 'width=8'), ('--shift=-1',))

@@ -1,4 +1,4 @@
-"""Counts of the records that a job would reject, by reason and column, each with an example."""
+"""Counts the records that a job would reject, by reason and column, and keeps an example of each."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from schemas.rows import Decoded
 from schemas.spec.features import Numeric
 from schemas.spec.table import NOT_FINITE, OFFSET, Schema
 
-_MARGIN, _SAMPLE_MARGIN = 1.05, 1.5  # times the share of rejects
+_MARGIN, _SAMPLE_MARGIN = 1.05, 1.5  # the proposed limit is the share of rejects times this
 
 
 @dataclasses.dataclass
 class RejectCounts:
-    """What became of the records that were read.
+    """How many records were read, and how many of them a job would reject, and why.
 
     Attributes:
-        read: the number of records.
-        by_reason: by reason and column, how many records a job would reject; the column may be empty.
-        examples: by reason and column, the first of them: file, place, what is there.
-        offsets: by file, the byte offsets of rejected rows, int64 arrays.
+      read: the number of records that were read.
+      by_reason: the number of rejected records, by (reason, column); the column is '' if a reject concerns no column.
+      examples: a description of the first such record, by (reason, column): its file, its place, and what is there.
+      offsets: the byte offsets of the rejected rows, by file: lists of int64 arrays.
     """
 
     read: int = 0
@@ -36,11 +36,15 @@ class RejectCounts:
 
     @property
     def rejected(self) -> int:
-        """How many records a job would reject."""
+        """The number of records that a job would reject."""
         return sum(self.by_reason.values())
 
     def add_rows(self, path: str, decoded: Decoded, schema: Schema) -> None:
-        """Adds rows of a file, with those that its decoder accepts and a feature's transform cannot take."""
+        """Adds decoded rows of a file.
+
+        Counts two kinds of rejects: rows that the decoder refused, and rows that it accepted but that a feature's
+        transform cannot take, such as the logarithm of a number of -1 or less.
+        """
         self.read += decoded.read
         places = self.offsets.setdefault(path, [])
         places.append(np.array([reject.offset for reject in decoded.rejects], np.int64))
@@ -53,7 +57,12 @@ class RejectCounts:
             places.append(offsets)
 
     def add_images(self, read: int, rejects: Sequence[Reject]) -> None:
-        """Adds images, `rejects` among them."""
+        """Adds images.
+
+        Args:
+          read: how many images were read.
+          rejects: those of them that a job would reject.
+        """
         self.read += read
         for reject in rejects:
             self._add(reject, f"{reject.source}: {reject.detail}")
@@ -65,20 +74,24 @@ class RejectCounts:
 
 
 def fraction_needed(rejected: float, read: float, *, complete: bool) -> float:
-    """Returns the --max_reject_fraction with which a job tolerates its rejects, in two digits.
+    """Returns the smallest --max_reject_fraction, rounded up to two digits, with which a job tolerates these rejects.
 
     Args:
-      rejected: the number of records that were found to be rejected.
+      rejected: the number of records that were found to be rejected; at least 1.
       read: the number of records that were read.
-      complete: whether these are all records; of a sample, a larger margin is added.
+      complete: whether these are all records. For a sample, a larger margin is added.
     """
     share = rejected / read * (_MARGIN if complete else _SAMPLE_MARGIN)
+    # The value of the share's second significant digit: 0.0123 -> 0.001.
     step = 10.0 ** (math.floor(math.log10(share)) - 1)
     return float(f"{min(1.0, math.ceil(share / step) * step):.2g}")
 
 
 def _not_finite(schema: Schema, batch: pa.RecordBatch) -> Iterator[tuple[Numeric, np.ndarray]]:
-    """The rows of a batch that a feature's transform makes no number of, each with the first such feature."""
+    """Yields the rows of a batch that a feature's transform makes no finite number of, with that feature.
+
+    A row is yielded once, for its first such feature. The transform `log` is log(1 + x), so it fails from -1 downwards.
+    """
     good = np.ones(batch.num_rows, bool)
     for item in schema.items:
         if isinstance(item, Numeric) and item.transform == "log" and item.name in batch.schema.names:

@@ -1,4 +1,4 @@
-"""A record that was not written, and why."""
+"""Describes a rejected record, and reads and writes rejects as JSON lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from schemas.storage.json_files import as_written, parse_object
 
 @dataclasses.dataclass(frozen=True)
 class Reject:
-    """One rejected record: where it stands, which stage refused it, why, and its raw bytes."""
+    """A rejected record.
+
+    Attributes:
+      source: the file of the record.
+      offset: where the record begins in the file, in bytes.
+      stage: the stage of the job that refused the record.
+      reason: why, as a short code.
+      column: the column that the reason is about; None if it is about the whole record.
+      detail: why, in words.
+      raw: the bytes of the record.
+    """
 
     source: str
     offset: int
@@ -23,7 +33,10 @@ class Reject:
     raw: bytes
 
     def to_json(self) -> str:
-        """Returns one JSON line without the line end; the raw bytes as text, or as base64 where they are not UTF-8."""
+        """Returns the reject as one line of JSON, without a line end.
+
+        The raw bytes are the text `raw`, or `raw_base64` if they are not UTF-8.
+        """
         row = dataclasses.asdict(self)
         try:
             row["raw"] = self.raw.decode()
@@ -33,7 +46,11 @@ class Reject:
 
     @classmethod
     def from_json(cls, line: str | bytes) -> Reject:
-        """Reads what `to_json` wrote. Raises ValueError, LookupError, TypeError or AttributeError on anything else."""
+        """Parses a line that `to_json` wrote.
+
+        Raises:
+          ValueError, LookupError, TypeError or AttributeError: the line is something else.
+        """
         row = parse_object(line)
         raw = base64.b64decode(row.pop("raw_base64")) if "raw_base64" in row else row.pop("raw").encode()
         if not isinstance(row["source"], str) or type(row["offset"]) is not int:
@@ -42,12 +59,17 @@ class Reject:
 
 
 def read_rejects(data: bytes, path: str = "a file of rejects") -> Iterator[Reject]:
-    """Reads the rejects of a file of lines that `to_json` wrote.
+    """Yields the rejects of a file of JSON lines.
+
+    Args:
+      data: the content of the file.
+      path: the file, for messages.
 
     Raises:
-      MillraceError: a line is none.
+      MillraceError: a line is not a reject.
     """
-    for number, line in enumerate(data.split(b"\n"), 1):  # a raw record may hold other signs that end lines for Python
+    # Not `splitlines`: a raw record may contain other characters at which that method splits.
+    for number, line in enumerate(data.split(b"\n"), 1):
         if line:
             with as_written(f"{path}:{number}", "a reject"):
                 reject = Reject.from_json(line)

@@ -1,8 +1,8 @@
-"""How long requests to a bucket and to Google's services are repeated, and what cuts the repetition short.
+"""Says how long requests to a bucket and to Google's services are repeated, and when they are not repeated.
 
-The `Retry` of Google's own libraries repeats each request for up to RETRY_SECONDS. A command that has failed, or that a
-signal ends, still has to clean up: then each request is made once, and waited for only a few seconds, so that a server
-that does not answer does not hold the command for minutes.
+The `Retry` of Google's own libraries repeats each request for up to RETRY_SECONDS. But a command that has failed, or
+that a signal ends, still has to clean up, and should not hang for minutes if the server does not answer. Then each
+request is made only once, and waits only a few seconds.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 from schemas.interrupts import is_interrupted
 
 RETRY_SECONDS = 120.0  # how long a request is repeated
-STALL_SECONDS = 60.0  # how long a connection, or the next bytes of an answer, may take
-ENDING_SECONDS = 5.0  # the same, while the command ends
-NOTE_SECONDS = 10.0  # after which a note says that a request is still repeated
-_LONGEST_DELAY = 1 / 40  # between two tries, as a part of RETRY_SECONDS
+STALL_SECONDS = 60.0  # how long connecting may take, and waiting for the next bytes of an answer
+ENDING_SECONDS = 5.0  # the same limit, while the command ends
+NOTE_SECONDS = 10.0  # when a request has been repeated for so long, a note tells the user
+_LONGEST_DELAY = 1 / 40  # the longest delay between two tries, as a fraction of RETRY_SECONDS
 
 _CLEANS_UP: ContextVar[bool] = ContextVar("_CLEANS_UP", default=False)
 
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """In the block, in which a failed command cleans up, each request is made once."""
+    """Makes each request in the block only once. For the clean-up of a command that has failed."""
     before = _CLEANS_UP.set(True)
     try:
         yield
@@ -36,18 +36,23 @@ def ending() -> Iterator[None]:
 
 
 def _is_ending() -> bool:
+    """Returns whether the command is ending, because it failed or because a signal came."""
     return _CLEANS_UP.get() or is_interrupted()
 
 
 def storage_request(path: str, describe: Callable[[BaseException], str]) -> dict[str, Any]:
-    """Returns the arguments of a request to Google Cloud Storage that repeat it after 429, 5xx and broken connections.
+    """Returns keyword arguments for a request to Google Cloud Storage that make the client repeat it after failures.
 
-    By default, the client repeats only requests that name the generation that they expect. Each of ours may be
-    repeated: it reads, writes a complete object, or removes one.
+    A request is repeated after the statuses 429 and 5xx and after broken connections. By default, the client repeats
+    only requests that name the generation that they expect. All our requests are safe to repeat, because each one
+    reads, writes a whole object, or removes one.
 
     Args:
-      path: what the request is about, for the note that it is still repeated.
-      describe: describes the failure of a single try.
+      path: the object or folder of the request, for the note to the user.
+      describe: returns a description of the failure of a single try.
+
+    Returns:
+      The arguments `retry` and `timeout` (in seconds).
     """
     from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -77,10 +82,10 @@ def storage_request(path: str, describe: Callable[[BaseException], str]) -> dict
 
 
 def service_request(seconds: float) -> dict[str, Any]:
-    """Returns the arguments of a request to a job service of Google that repeat it while the service is busy.
+    """Returns keyword arguments for a request to a job service of Google that repeat it while the service is busy.
 
     Args:
-      seconds: until the service must have answered, repeated requests included.
+      seconds: the time within which the service must answer, repeated requests included.
     """
     from google.api_core.retry import Retry
 

@@ -1,6 +1,7 @@
-"""The interface of a row format: files, ranges of files, and batches of raw columns with their rejects.
+"""Defines the interface of a row format: files, ranges of files, and batches of raw columns with their rejects.
 
-Jobs, replays, predictions and the check of an export go through `RowFormat`; `schemas.formats` lists them.
+Jobs, replays, predictions and the check of an export read rows only through `RowFormat`. `schemas.formats` lists the
+formats.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from schemas.spec.forms import RawColumn
 from schemas.spec.table import OFFSET, SPLIT, Schema
 
 BATCH_BYTES = 8 << 20
-NGRAM_BATCH_BYTES = 2 << 20  # of texts whose n-grams are taken, which need some 440 times as much memory
+NGRAM_BATCH_BYTES = 2 << 20  # smaller batches for texts with n-grams, which need some 440 times their size in memory
 _ARROW_TYPES = {
     "float32": pa.list_(pa.float32()),
     "int64": pa.list_(pa.int64()),
@@ -27,24 +28,33 @@ _ARROW_TYPES = {
 
 
 def batch_bytes(schema: Schema) -> int:
-    """Returns the approximate size of a batch of records that is transformed at once."""
+    """Returns the approximate size of a batch of records that is transformed at once, in bytes of the file."""
     texts = (feature for feature in schema.features if isinstance(feature, Text))
     return NGRAM_BATCH_BYTES if any(text.weighted for text in texts) else BATCH_BYTES
 
 
-# By "<place in a vector> <feature>": how many distinct numbers some rows hold, as they are written and as float32s.
+# How many distinct numbers a column has in some rows: (as they are written, as float32). The key is
+# "<place in a vector> <feature>". If the second count is smaller, float32 cannot tell some of the numbers apart.
 DistinctNumbers = dict[str, tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Decoded:
-    """Some records of one file, in file order: the rows of a raw batch, the rejects, and how many records were read.
+    """The rows and rejects that were decoded from consecutive records of one file.
 
-    `read` is counted from the bytes, not by the parser; read == batch.num_rows + len(rejects). `consumed` says about
-    how many bytes of the range, as the file is stored, were read for these records and those before them.
-    `distinct_numbers` is of the first of these records, and of columns whose numbers may be too close for a float32.
-    `digests`, which the last batch of a range has if they are taken, are those of the blocks of the file that begin in
-    the range (see `schemas.storage.content`); the first range begins with the file.
+    Every record becomes a row or a reject: read == batch.num_rows + len(rejects). `read` is counted in the bytes of the
+    file, independently of the parser, so that a parser that loses records is noticed.
+
+    Attributes:
+      batch: the rows, in the order of the file (see `batch_schema`).
+      rejects: the records that could not be decoded.
+      read: the number of records.
+      consumed: about how many bytes of the range, as the file is stored, were read for these records and the ones
+        before them.
+      distinct_numbers: counts over the first of these records, for columns whose numbers may be too close for a
+        float32.
+      digests: only in the last batch of a range, if they were asked for: the digests of the blocks of the file that
+        begin in the range, by number (see `schemas.storage.content`). The first range includes the header.
     """
 
     batch: pa.RecordBatch
@@ -55,52 +65,60 @@ class Decoded:
     digests: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def numbers(self) -> np.ndarray:
-        """Returns the index of each row among these records, rejects included: int64 `[rows]`."""
+        """Returns the index of each row among all these records, rejects included: int64 `[rows]`.
+
+        For example, the rows have the numbers 0 and 2 if the second of three records was rejected.
+        """
         offsets = np.asarray(self.batch.column(OFFSET))
         rejected = np.sort(np.array([reject.offset for reject in self.rejects], np.int64))
+        # A row's index among the rows, plus the number of rejects that begin before the row.
         return np.arange(len(offsets)) + np.searchsorted(rejected, offsets)
 
 
 class RowFile(Protocol):
-    """A file of rows as it was found when it was opened. It holds no open file and can be pickled."""
+    """A file of rows, as it was when it was opened. It holds no open file handle, and can be pickled."""
 
     @property
     def path(self) -> str: ...
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """The size on disk, in bytes."""
 
     @property
     def version(self) -> str:
-        """The version by which `schemas.storage` recognizes a changed file."""
+        """The version by which `schemas.storage` recognizes that a file has changed."""
 
     @property
     def gzip(self) -> bool: ...
 
     @property
     def codec(self) -> str:
-        """The encoding of its text."""
+        """The encoding of the file's text."""
 
     @property
     def header(self) -> tuple[str, ...] | None:
-        """The column names in its header; None if it has no header."""
+        """The column names in the file's header; None if the file has no header."""
 
     @property
     def labels(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The feature and label names that are read from it, each with the names of its columns in this file."""
+        """The names of the features and labels that are read from the file, each with the names of its columns in this
+        file.
+        """
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The columns of a file for prediction that the schema does not declare, and that are not read."""
+        """The columns of a file for prediction that are not read, because the schema does not declare them."""
 
     @property
     def min_record_bytes(self) -> int:
-        """The least size of a record, including its line end; 0 if there are no records."""
+        """The smallest size of a record, including its line end, in bytes; 0 if there are no records."""
 
     @property
     def covers(self) -> int:
-        """The sum of `covers` over its ranges, known without planning them; at most `size`."""
+        """The sum of `RowRange.covers` over the file's ranges. It is known before the ranges are planned, and at most
+        `size`.
+        """
 
 
 class RowRange(Protocol):
@@ -114,7 +132,7 @@ class RowRange(Protocol):
 
     @property
     def end(self) -> int | None:
-        """None: the end of the file."""
+        """The end of the range, in bytes; None: the end of the file."""
 
     @property
     def covers(self) -> int:
@@ -126,20 +144,21 @@ Range = TypeVar("Range", bound=RowRange)
 
 
 class RowFormat(Protocol[File, Range]):
-    """How one raw format is opened, planned, read, and read again."""
+    """A format of raw data: opens files, plans ranges, reads ranges, and reads single records again."""
 
     def open_file(
         self, path: str, schema: Schema, *, label: Literal["required", "optional", "if_present"], max_input_ratio: float
     ) -> File:
-        """Reads a file's beginning and finds out how to read the rest.
+        """Reads the beginning of a file, and finds out how to read the rest.
 
         Args:
           path: a local path or gs://bucket/name.
           schema: what the file should hold.
-          label: "optional" reads for prediction: label and weight may be absent, and are not read, nor are columns that
-            the schema does not declare. "if_present" reads
-            for a comparison: label, weight and key are read if they are there, and other columns are passed over.
-          max_input_ratio: how many times its size a gzip file may decompress to.
+          label: how label, weight and key are read. "required" is for training: they must be there. "optional" is for
+            prediction: label and weight may be absent, and are not read; columns that the schema does not declare are
+            not read either. "if_present" is for a comparison: label, weight and key are read if they are there, and
+            other columns are ignored.
+          max_input_ratio: how many times its own size a gzip file may decompress to.
 
         Raises:
           UsageError: the file does not fit the schema.
@@ -147,13 +166,18 @@ class RowFormat(Protocol[File, Range]):
         """
 
     def plan_ranges(self, file: File, *, range_bytes: int) -> Sequence[Range]:
-        """Cuts the file's records into ranges of about `range_bytes`, each record in exactly one."""
+        """Cuts a file into ranges of about `range_bytes`, so that each record is in exactly one range."""
 
     def cell_position(self, file: File, schema: Schema, name: str) -> int:
-        """Returns the position of a column, by its name in the file or by that of the feature that it is.
+        """Returns the position of a column in the file, from 0.
+
+        Args:
+          file: the file.
+          schema: its schema.
+          name: the column's name in the file, or the name of the feature that is read from the column.
 
         Raises:
-          UsageError: there is no such column in the file.
+          UsageError: the file has no such column.
         """
 
     def read_range(
@@ -168,59 +192,102 @@ class RowFormat(Protocol[File, Range]):
     ) -> Iterator[Decoded]:
         """Reads a range: every record becomes a row or a reject, each with the offset of its first byte.
 
-        `with_split` adds the column `_split`; `cells` the cells of these columns of the file, as `cell_field` has them.
-        `digests`: the last batch has those of the range. `batch_bytes` is the approximate size of a batch, in bytes of
-        the file.
+        Args:
+          part: the range.
+          schema: the schema of the file.
+          with_split: whether the batches have the column `_split`.
+          cells: names of columns of the file. The batches have a further column for each of them, see `cell_field`.
+          digests: whether the last batch has the digests of the file's blocks that begin in the range.
+          batch_bytes: the approximate size of a batch, in bytes of the file.
 
         Raises:
           MillraceError: the file cannot be read, or has changed since it was opened.
         """
 
     def read_records(self, file: File, schema: Schema, offsets: Iterable[int]) -> Mapping[int, bytes]:
-        """Reads the raw bytes of single records, by offset.
+        """Reads the raw bytes of single records, and returns them by offset.
+
+        Args:
+          file: the file.
+          schema: the schema of the file.
+          offsets: the offset of each record's first byte.
 
         Raises:
           MillraceError: no record begins at one of the offsets.
         """
 
     def file_from_manifest(self, path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> File:
-        """Restores the file from the manifest, as `open_file` once opened it. It need not exist any more."""
+        """Restores the file as `open_file` once returned it, from what the manifest says. The file need not exist any
+        more.
+
+        Args:
+          path: the file.
+          schema: the schema of the file.
+          encoding: the encoding that was detected.
+          header: the names in the header; None if the file has no header.
+        """
 
     def decode_records(self, file: File, schema: Schema, raws: Sequence[bytes], offsets: Sequence[int]) -> Decoded:
-        """Decodes corrected records one by one, as `read_range` does, and assigns them the `offsets`."""
+        """Decodes corrected records one by one, as `read_range` does, and gives each record one of the `offsets`."""
 
     def encode_record(self, file: File, schema: Schema, cells: Mapping[str, Sequence[bytes]]) -> bytes:
-        """Encodes a record. `cells`: by feature, a cell for each of its columns; a feature left out is missing."""
+        """Encodes a record as a line of the file.
+
+        Args:
+          file: the file.
+          schema: the schema of the file.
+          cells: the cells by feature, one for each column of the feature. A feature that is left out is missing in the
+            record.
+        """
 
 
 AnyRowFormat = RowFormat[Any, Any]
 
 
 def batch_schema(columns: Sequence[RawColumn], *, with_split: bool, cells: int = 0) -> pa.Schema:
-    """Returns the schema of decoded batches: raw columns, `_offset` int64, and if asked for `_split` int8 and cells."""
+    """Returns the Arrow schema of decoded batches.
+
+    Its columns are the raw columns, `_offset` (int64), `_split` (int8) if `with_split` is True, and `cells` columns of
+    cells.
+    """
     fields = [*raw_fields(columns), pa.field(OFFSET, pa.int64())]
     fields += [pa.field(SPLIT, pa.int8())] if with_split else []
     return pa.schema([*fields, *map(cell_field, range(cells))])
 
 
 def cell_field(index: int) -> pa.Field:
-    """Returns the field for the cells of a column of the file as they stand there, in UTF-8 if it is Latin-1."""
+    """Returns the Arrow field of the cells of a column of the file, as they stand in the file. Latin-1 is converted to
+    UTF-8.
+    """
     return pa.field(f"_cell_{index}", pa.binary())
 
 
 def raw_fields(columns: Sequence[RawColumn]) -> list[pa.Field]:
-    """Returns raw columns as Arrow has them: `list<float32>` and `list<binary>`."""
+    """Returns the Arrow fields of raw columns: lists of float32, int64 or bytes."""
     return [pa.field(column.name, _ARROW_TYPES[column.dtype]) for column in columns]
 
 
 def dense(values: pa.Array, column: RawColumn) -> np.ndarray:
-    """Returns a raw column as a model takes it: float32 or objects of `bytes`, `[rows]` or `[rows, width]`."""
+    """Converts a raw column to the array that a model takes: float32 or `bytes` objects.
+
+    Args:
+      values: the column, a list of values for each row.
+      column: its description.
+
+    Returns:
+      `[rows]`, or `[rows, width]` if the column has a width.
+    """
     flat = values.flatten().to_numpy(zero_copy_only=False)
     return flat if column.width is None else flat.reshape(-1, column.width)
 
 
 def list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> pa.ListArray:
-    """Makes a list column of rows of k values each; only of the rows `keep` where given."""
+    """Makes a list column that has the same number of values in each row.
+
+    Args:
+      values: numbers `[rows, width]`, or strings `[rows]`.
+      keep: the indices of the rows to keep; None keeps all.
+    """
     if isinstance(values, np.ndarray):
         matrix = values if keep is None else values[keep]
         count, width = matrix.shape

@@ -1,10 +1,13 @@
-"""Puts a process's temporary files in a folder of its own, which the next command removes if the process was killed.
+"""Puts the temporary files of a process in a folder of its own, and removes folders that killed processes left behind.
 
-Libraries leave files in the system's temporary folder: TensorFlow the code that it generates and a copy of each file
-that it writes to a bucket, Beam a folder for each pipeline. So commands, and calls from Python, have TMPDIR name a
-folder of their own in there, `millrace.` and eight characters, which is removed when the process ends. Each process
-that uses it, such as a command that another one starts, holds a shared lock on it, which ends with the process, however
-that ends. A folder that nobody has locked was left by a killed process.
+Libraries leave files in the system's temporary folder. TensorFlow leaves the code that it generates and a copy of each
+file that it writes to a bucket, and Beam leaves a folder for each pipeline. So commands, and calls from Python, set
+TMPDIR to a folder of their own in the system's one. The name of this folder is `millrace.` and eight characters. The
+folder is removed when the process ends.
+
+A process that is killed cannot remove its folder. So each process that uses the folder, also one that a command starts,
+holds a shared lock on it. The system ends the lock with the process. A folder that nobody has locked was left by a
+killed process, and the next command removes it.
 """
 
 from __future__ import annotations
@@ -22,22 +25,24 @@ from schemas.storage.local import lock
 
 _PREFIX = "millrace."
 _NAME = re.compile(re.escape(_PREFIX) + "[a-z0-9_]{8}")
-_LONGEST = 74  # of a folder in which Python can make its sockets, whose paths have 107 bytes at most
-_LAST = -200  # among the finalizers of multiprocessing, which removes a folder of its own from this one at -100
+_LONGEST = 74  # longest path of the folder: Python makes sockets in it, whose paths can have 107 bytes
+_LAST = -200  # priority at exit: after multiprocessing removes its own folder from ours, which has priority -100
 
 
 @contextlib.contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """Has temporary files made in this process's own folder in the block. It stays until the process ends.
+    """Lets all temporary files of the block be made in a folder of this process. The folder stays until the process
+    ends.
 
-    It is the folder of the process that started this one, if that has one. Where none can be made, temporary files are
-    where the system has them.
+    If the process that started this one has such a folder, that folder is used. If no folder can be made, temporary
+    files are made where the system has them.
     """
     try:
         system = tempfile.gettempdir()
-    except FileNotFoundError:  # there is no folder that can be written to
+    except FileNotFoundError:  # no temporary folder can be written to
         yield
         return
+    # TMPDIR is already the folder of the process that started this one: use it too, and lock it.
     if _NAME.fullmatch(os.path.basename(system)):
         _use(system, os.getpid())
         yield
@@ -51,7 +56,7 @@ def own_temporary_folder() -> Iterator[None]:
         return
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = folder
-    tempfile.tempdir = folder  # private: documented, and else what `gettempdir` has found before
+    tempfile.tempdir = folder  # documented; without this, `gettempdir` returns the folder that it found before
     try:
         yield
     finally:
@@ -64,7 +69,9 @@ def own_temporary_folder() -> Iterator[None]:
 
 @functools.cache
 def _folder_in(system: str, process: int) -> str | None:
-    """The process's own folder, made at the first call; None where there can be none."""
+    """Returns the process's own folder, made at the first call, after removing those of killed processes; None if
+    impossible.
+    """
     if len(os.path.join(system, _PREFIX)) + 8 > _LONGEST:
         return None
     with contextlib.suppress(OSError), os.scandir(system) as entries:
@@ -78,14 +85,15 @@ def _folder_in(system: str, process: int) -> str | None:
             return None
         if _use(folder, process):
             return folder
-        if os.path.isdir(folder):  # the file system has no locks; else another process was quicker, and removed it
+        # Either the file system has no locks, or another process removed the new folder before we locked it: try again.
+        if os.path.isdir(folder):
             os.rmdir(folder)
             return None
 
 
 @functools.cache
 def _use(folder: str, process: int) -> bool:
-    """Locks a folder until the process ends, and has it removed then. False where it cannot be locked."""
+    """Locks a folder until the process ends, when the folder is removed. Returns False if it cannot be locked."""
     handle = _locked(folder, shared=True)
     if handle is None or not os.path.isdir(folder):
         return False
@@ -99,7 +107,7 @@ def _use(folder: str, process: int) -> bool:
 
 
 def _remove_unused(folder: str) -> None:
-    """Removes a folder that no process uses."""
+    """Removes a folder if no process has locked it."""
     handle = _locked(folder, shared=False)
     if handle is not None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -107,12 +115,14 @@ def _remove_unused(folder: str) -> None:
 
 
 def _locked(folder: str, *, shared: bool) -> int | None:
-    """A handle that locks a folder of this user, until it is closed; None where that cannot be."""
+    """Locks a folder of this user, and returns the handle that holds the lock until it is closed; None if that is
+    impossible.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # a link, another user's, or gone
+    except OSError:  # the folder is a link, belongs to another user, or is gone
         return None
-    with contextlib.suppress(OSError):  # the file system has no locks
+    with contextlib.suppress(OSError):  # raised if the file system has no locks
         if os.fstat(handle).st_uid == os.getuid() and lock(handle, shared=shared, wait=shared):
             return handle
     os.close(handle)

@@ -1,7 +1,8 @@
-"""Makes a source distribution of this package for other machines, with the versions that this environment has.
+"""Makes a source distribution of this package for other machines, such as the workers of a cluster.
 
-It is made of the modules that run here, in memory, so that nothing is left in a checkout and none is needed. Other
-machines then run what this one runs: the same code, with the same version of every dependency.
+It consists of the modules that run here, and pins the version of every dependency that is installed here. So the other
+machines run the same code with the same dependencies. It is made in memory: it needs no checkout, and leaves no files
+in one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ include = [{packages}]
 
 
 def source_distribution() -> bytes:
-    """Returns the archive, a `.tar.gz`; the same code in the same environment gives the same bytes."""
+    """Returns the archive, a `.tar.gz`. The same code in the same environment gives the same bytes."""
     root = archive_name().removesuffix(".tar.gz")
     pyproject = _PYPROJECT.format(
         name=NAME,
@@ -68,12 +69,13 @@ def source_distribution() -> bytes:
 
 
 def pins() -> list[str]:
-    """Returns exact versions of all that this package needs here, directly or not, `name==version`, sorted."""
+    """Returns the exact versions of all packages that this one needs, directly or not: `name==version`, sorted."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     versions: dict[str, str] = {}
     done: set[tuple[str, str]] = set()
+    # Follows the requirements from package to package. An entry is a package and one of its extras ('': without extra).
     waiting = [(NAME, "")]
     while waiting:
         name, extra = waiting.pop()
@@ -83,7 +85,7 @@ def pins() -> list[str]:
         try:
             version_here = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            continue  # an optional one that is not installed, so the launcher does without it too
+            continue  # an optional package that is not installed here, so nobody needs it
         if name != NAME:
             versions[name] = version_here
         for text in importlib.metadata.requires(name) or ():
@@ -95,7 +97,7 @@ def pins() -> list[str]:
 
 
 def how_to_install(extra: str) -> str:
-    """Returns the command that installs what an extra needs, as a shell takes it."""
+    """Returns the shell command that installs the packages of an extra, such as `pip install 'pillow>=10'`."""
     try:
         required = importlib.metadata.requires(NAME) or []
     except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
@@ -105,7 +107,7 @@ def how_to_install(extra: str) -> str:
 
 
 def version() -> str:
-    """Returns the version of this package; 0 where it is not installed."""
+    """Returns the version of this package; "0" if it is not installed."""
     try:
         return importlib.metadata.version(NAME)
     except importlib.metadata.PackageNotFoundError:
@@ -113,12 +115,12 @@ def version() -> str:
 
 
 def archive_name() -> str:
-    """Returns the name of the archive's file."""
+    """Returns the file name of the archive."""
     return f"{NAME.replace('-', '_')}-{version()}.tar.gz"
 
 
 def _modules() -> Iterator[tuple[str, Path]]:
-    """(name in the archive, path) of every file of the packages."""
+    """Yields (name in the archive, path) of every file of the packages."""
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         for folder in map(Path, (spec and spec.submodule_search_locations) or ()):

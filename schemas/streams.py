@@ -1,4 +1,5 @@
-"""Makes the standard streams of a command usable, whatever its caller has made of them: closed, full, a broken pipe."""
+"""Makes the standard streams of a command usable even if its caller closed them, or if they are full or broken
+pipes."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from schemas.errors import readable
 
 
 def open_standard_streams() -> bool:
-    """Prepares the standard streams of this process, whatever its caller has made of them.
+    """Prepares standard input, output and error of this process for use.
 
-    Streams that are closed are opened on the null device: else the next file that is opened would get the number of one
-    of them, and libraries would print into it. What an encoding lacks is printed as `\\xfc`. What cannot be written to
-    standard error, which may be full or a pipe that nobody reads, is dropped: a note that is lost ends no job.
+    Closed streams are opened on the null device. Otherwise the next file that is opened would get the number of a
+    standard stream, and libraries would print into that file. Characters that the encoding of a stream lacks are
+    printed as `\\xfc`. Writing to standard error never fails: if it is full or a pipe that nobody reads, the message is
+    dropped, because a lost message should not end a job.
 
     Returns:
       Whether standard output is closed.
@@ -39,7 +41,7 @@ def open_standard_streams() -> bool:
 
 
 class _LossyFile(io.FileIO):
-    """A file that takes everything, and drops what cannot be written."""
+    """A file that accepts all writes, and drops the bytes that cannot be written."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -49,11 +51,11 @@ class _LossyFile(io.FileIO):
 
 
 def print_result(text: str, end: str = "\n") -> str | None:
-    """Prints to standard output at once.
+    """Prints a text to standard output, and flushes it.
 
     Returns:
-      None if it was printed; else why not, which is empty where a reader such as `head` has read enough. What is
-      printed after that goes nowhere.
+      None if the text was printed; otherwise the reason why not. The reason is '' if the reader of a pipe, such as
+      `head`, has closed it because it has read enough. After a failure, standard output leads to the null device.
     """
     try:
         print(readable(text), end=end, flush=True)
