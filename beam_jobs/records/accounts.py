@@ -1,7 +1,8 @@
-"""Accounts of the records of each input: counted in the pipeline, and checked by its last step, part by part.
+"""Counts the records of each input, and checks the counts.
 
-The counts of the inputs of a part lie in a file, beside the inputs themselves (`beam_jobs.core.inputs`). No process
-ever holds those of all inputs.
+The pipeline does the counting; its last step checks that each input's records are all written or rejected. A job may
+have millions of inputs, so the inputs are cut into parts (`beam_jobs.core.inputs`), and each part has its own files of
+counts. The check reads one part at a time, so that no process holds the counts of all inputs in memory.
 """
 
 from __future__ import annotations
@@ -31,30 +32,30 @@ from schemas.errors import MillraceError
 from schemas.storage.content import content_digest
 from schemas.storage.json_files import parse_json
 
-OBSERVED = -1  # the part of counts that belong to no input
-Row = tuple[str, str, str, int]  # a CountKey, and its count
+OBSERVED = -1  # the part number of counts that belong to no single input, such as the values a vocabulary lacks
+Row = tuple[str, str, str, int]  # a CountKey (source, stage, reason), then the count
 
 
 class Unfit(MillraceError):
-    """A result that must not become a dataset, however often it is read."""
+    """A result that must not become a dataset. A repeated attempt to commit the result would fail in the same way."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CountFile:
-    """A file with the counts of a part of the inputs, or with the observed ones."""
+    """A file with counts of one part of the inputs, or, if `part` is OBSERVED, with counts that belong to no input."""
 
     part: int
     path: str
 
     def read(self) -> Iterator[tuple[CountKey, int]]:
-        """Reads the counts, which are summed already."""
+        """Yields each key with its count. A key occurs once: the pipeline has summed the counts before."""
         for line in storage.read_bytes(self.path).splitlines():
             source, stage, reason, rows = parse_json(line)
             yield (source, stage, reason), rows
 
 
 class WriteCounts(beam.PTransform):
-    """(CountKey, rows) -> CountFile. A file for each part of the inputs that something was counted for."""
+    """Sums pairs (CountKey, rows), and writes the sums to files: one CountFile for each part of the inputs."""
 
     def __init__(self, inputs: StagedInputs, staging: str) -> None:
         super().__init__()
@@ -71,14 +72,20 @@ class WriteCounts(beam.PTransform):
 
 
 def by_part(item: tuple[CountKey, int], inputs: StagedInputs) -> tuple[int, Row]:
-    """Returns a count with the part of its input."""
+    """Returns the part that a count belongs to, and the count as a Row.
+
+    Counts of rejects and of the stages BY_INPUT belong to the part of their input; all other counts to OBSERVED.
+    """
     (source, stage, reason), rows = item
     of_input = rejects(stage) or stage in BY_INPUT
     return inputs.part_of(int(source)) if of_input else OBSERVED, (source, stage, reason, rows)
 
 
 def write_counts(item: tuple[int, Iterable[Row]], folder: str) -> CountFile:
-    """Writes the counts of a part, under a name of its own, so that a bundle may be run again."""
+    """Writes the counts of a part to a new file in `folder`.
+
+    The file's name is random, so that a bundle that the runner repeats does not overwrite an earlier file.
+    """
     part, rows = item
     path = layout.join(folder, f"counts-{uuid.uuid4().hex}.jsonl")
     storage.write_bytes(path, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
@@ -87,13 +94,18 @@ def write_counts(item: tuple[int, Iterable[Row]], folder: str) -> CountFile:
 
 @dataclasses.dataclass(frozen=True)
 class InputAccount:
-    """An input and what was counted for it: by stage and reason (of written records: by split)."""
+    """An input file with its counts.
+
+    Attributes:
+      file: the input.
+      counts: the counts by stage and reason. For written records, the reason is the split.
+    """
 
     file: InputFile
     counts: dict[tuple[str, str], int]
 
     def total(self, stage: str) -> int:
-        """Returns how many records a stage counted, or what amount."""
+        """Returns the sum of a stage's counts: records for READ and WRITTEN, bytes or images for COVERED."""
         return sum(n for (at, _), n in self.counts.items() if at == stage)
 
     @property
@@ -102,12 +114,12 @@ class InputAccount:
 
     @property
     def written(self) -> dict[str, int]:
-        """By split."""
+        """The number of written records in each split."""
         return {split: n for (at, split), n in sorted(self.counts.items()) if at == WRITTEN}
 
     @property
     def described(self) -> tuple[str | None, tuple[str, ...] | None]:
-        """Its encoding and its header, as the worker that opened it found them; None for images."""
+        """The file's encoding and header, which the worker that opened the file stored as a count; None for images."""
         for at, text in self.counts:
             if at == DESCRIBED:
                 encoding, header = parse_json(text)
@@ -116,17 +128,17 @@ class InputAccount:
 
     @property
     def digest(self) -> str | None:
-        """The digest of its content; None if it was not taken, as for images."""
+        """The digest of the file's content; None if no digest was computed, which is so for images."""
         if not any(at == DESCRIBED for at, _ in self.counts):
             return None
         blocks = (text.split() for at, text in self.counts if at == DIGESTED)
         return content_digest(self.file.bytes, {int(number): block_digest for number, block_digest in blocks})
 
     def check(self) -> None:
-        """Checks that every record is accounted for.
+        """Checks that every record that was read was either written or rejected.
 
         Raises:
-          Unfit: one is not, or a part of the input was skipped or read twice.
+          Unfit: a record is missing or counted twice, or a part of the input was skipped or read twice.
         """
         file, covered = self.file, self.total(COVERED)
         if file.covers not in (None, covered):
@@ -142,7 +154,7 @@ class InputAccount:
             )
 
     def for_manifest(self) -> Iterator[Count]:
-        """Yields the numbers of its written and rejected records."""
+        """Yields the manifest's entries for this input: written records by split, rejects by stage and reason."""
         for (stage, reason), rows in sorted(self.counts.items()):
             if stage == WRITTEN:
                 yield Count(input=self.file.path, outcome="written", split=reason, rows=rows)
@@ -151,10 +163,10 @@ class InputAccount:
 
 
 def accounts(inputs: StagedInputs, files: Iterable[CountFile]) -> Iterator[tuple[InputAccount, ...]]:
-    """Yields the accounts of all inputs, part by part, in the order of their keys.
+    """Yields one tuple for each part of the inputs: the accounts of the part's inputs, in the order of their keys.
 
     Raises:
-      Unfit: something was counted for what is no input.
+      Unfit: the counts contain a key that no input has.
     """
     by_part_: dict[int, list[CountFile]] = {}
     for file in files:
@@ -173,7 +185,10 @@ def accounts(inputs: StagedInputs, files: Iterable[CountFile]) -> Iterator[tuple
 
 
 def input_part(accounts: Sequence[InputAccount]) -> InputPart:
-    """Makes the manifest's entries of a part of the inputs, sorted by path."""
+    """Makes the manifest's entries of one part of the inputs, sorted by path.
+
+    Many files share one header, so the part lists each different header once, and each input has its index there.
+    """
     accounts = sorted(accounts, key=lambda account: account.file.path)
     described = [account.described for account in accounts]
     headers = sorted({header for _, header in described if header is not None})

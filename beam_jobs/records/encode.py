@@ -1,4 +1,4 @@
-"""Transformed RecordBatches -> framed tf.Examples, batch by batch."""
+"""Encodes transformed RecordBatches as framed tf.Examples, batch by batch."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from schemas.spec.table import OFFSET, SPLIT, SPLITS
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """A batch's records, as framed tf.Examples or as what is still to be encoded.
+    """The records of a batch: framed tf.Examples, or rows of numbers that are encoded later.
 
     Attributes:
-      records: large_binary `[rows]`, or the rows themselves.
-      splits: the split of each, int8 `[rows]`.
-      file, offset: the input's key and the offset of the first.
+      records: the framed tf.Examples, large_binary `[rows]`, or UnencodedRows.
+      splits: the index in SPLITS of each record's split, int8 `[rows]`.
+      file, offset: the key of the first record's input file, and the record's offset in that file.
     """
 
     records: RecordBlock
@@ -63,11 +63,14 @@ beam.coders.registry.register_coder(Encoded, BatchCoder)
 
 
 def encode(features: pa.RecordBatch, places: np.ndarray | None = None) -> RecordBlock:
-    """Encodes list columns of float32, int64 and binary, or makes rows of them, which take less room.
+    """Encodes a batch as framed tf.Examples, or packs the batch as UnencodedRows if all its features are numbers.
+
+    UnencodedRows take a fraction of the bytes, and are encoded when the shard is written.
 
     Args:
-      features: the columns.
-      places: the key of each row's file and its offset, int64 `[rows, 2]`; None: records of no places.
+      features: list columns of float32, int64 or binary.
+      places: the key of each row's file, and the row's offset there, int64 `[rows, 2]`. None: the records carry no
+        places.
     """
     rows = UnencodedRows.of(features, places)
     if rows is not None:
@@ -77,17 +80,22 @@ def encode(features: pa.RecordBatch, places: np.ndarray | None = None) -> Record
 
 
 class EncodeExamples(beam.DoFn):
-    """RecordBatch with the passthrough columns -> Encoded.
+    """Turns a RecordBatch with the passthrough columns into an Encoded. Rejects rows with invalid transformed values.
 
-    Side outputs: COUNTS has the written records by file and split, and the values that `known_ids` lacks (see
-    `beam_jobs.transform.vocabularies`);
-    REJECTS has a RejectFile of rows whose transformed values are invalid (see `beam_jobs.transform.rejects`); PARITY
-    has (place, tf.Example), where a threshold is given; STATISTICS has those of the bundle's written records, if
-    `described` says of what; LEAKAGE what they leave behind, if `guarded` does.
+    Side outputs:
+      COUNTS: the number of written records by file and split, and of values that `known_ids` lacks (see
+        `beam_jobs.transform.vocabularies`).
+      REJECTS: a RejectFile with the rejected rows of a batch (see `beam_jobs.transform.rejects`).
+      PARITY: pairs (place, tf.Example) of a sample of the records, if `parity_threshold` is set.
+      STATISTICS: the statistics of the bundle's written records, if `described` lists columns.
+      LEAKAGE: hashes of the records and a sample of the train split, by which leakage is found, if `guarded` is set.
+
+    A bundle can hold batches of several units of the input. The profile of each unit is computed by itself, and then
+    merged with the profiles of the bundle's earlier units.
     """
 
-    profiles: Profiles  # of the units of the current bundle that are complete
-    current: tuple[int, Profiles]  # the unit that the batches are of now, and its profiles
+    profiles: Profiles  # the merged profiles of the units of the current bundle that are complete
+    current: tuple[int, Profiles]  # the number of the unit that is being processed, and the unit's profiles
 
     def __init__(
         self,
@@ -109,8 +117,8 @@ class EncodeExamples(beam.DoFn):
         self.described = described
         self.known_ids = known_ids or {}
         self.guarded = guarded
-        self.placed = placed  # the file and the offset of each row go with its record
-        self.units = units  # where each unit of the input begins: the key of a file, and an offset
+        self.placed = placed  # True: each record is stored with the key of its file and its offset
+        self.units = units  # the start of each unit of the input: the key of a file, and an offset there
 
     def start_bundle(self) -> None:
         self.profiles = Profiles(self.described, self.guarded)
@@ -122,7 +130,7 @@ class EncodeExamples(beam.DoFn):
             yield beam.pvalue.TaggedOutput(tag, GlobalWindows.windowed_value(profile))
 
     def begin_unit(self, unit: int) -> None:
-        """Joins the profiles of the unit before it to those of the units before that."""
+        """Merges the profiles of the unit that has just ended into `profiles`, and starts empty profiles for `unit`."""
         self.profiles.merge(self.current[1])
         self.current = unit, Profiles(self.described, self.guarded)
 
@@ -152,6 +160,7 @@ class EncodeExamples(beam.DoFn):
             place = int(files[i]), int(offsets[i])
             frame = examples.frames(examples.taken(records, np.array([i])))
             yield beam.pvalue.TaggedOutput(PARITY, (place, examples.record(frame, 0)))
+        # Counts the rows of each (file, split) in one pass: each pair gets one number, and bincount counts the numbers.
         keys, places = np.unique(files, return_inverse=True)
         rows = np.bincount(places * len(SPLITS) + splits, minlength=len(keys) * len(SPLITS)).reshape(-1, len(SPLITS))
         for at, split in np.argwhere(rows).tolist():
@@ -159,10 +168,10 @@ class EncodeExamples(beam.DoFn):
         yield Encoded(records, splits, int(files[0]), int(offsets[0]))
 
     def reject(self, rejects: Sequence[Reject], keys: np.ndarray) -> Iterator[beam.pvalue.TaggedOutput]:
-        """Stores and counts a batch's rejects; `keys` are those of their inputs."""
+        """Writes a batch's rejects to a file and counts them. Args: keys: the key of each reject's input file."""
         piece = PHASE, rejects[0].source, rejects[0].offset
         progress.JOB.begin(piece)
-        progress.JOB.add(piece, rejected=len(rejects))  # reading stops if there are too many
+        progress.JOB.add(piece, rejected=len(rejects))  # so that the job stops reading early if there are too many
         yield from write_rejects(self.staging, rejects, phase=PHASE)
         reasons = collections.Counter(zip(keys.tolist(), (r.reason for r in rejects), strict=True))
         for (input_key, reason), rows in reasons.items():

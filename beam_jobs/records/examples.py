@@ -1,7 +1,10 @@
-"""tf.Examples and the frames of TFRecord files, made of Arrow and NumPy arrays: nothing is done record by record.
+"""Makes tf.Examples and the frames of TFRecord files from Arrow and NumPy arrays, many records at a time.
 
-Until a record is in its shard, its place may follow its frame: the key of its file and its offset there, two int64. The
-shard has the frames, and a file beside it has the places.
+A frame is what a TFRecord file holds for one record: a header (the record's length and the length's checksum), the
+record, and a footer (the record's checksum).
+
+Until a record is written to its shard, 16 bytes with its place may follow its frame: the key of its input file and its
+offset in that file, two int64. The shard then gets the frames, and a second file next to the shard gets the places.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from schemas.storage.tfrecord import FOOTER, HEADER, masked
 
 PLACE_BYTES = 16
 
-_AT_ONCE = 256  # records copied at once to compute checksums; few enough for the CPU cache
+_AT_ONCE = 256  # the number of records that are copied at once to compute checksums; so few fit in the CPU cache
 
 
 def example(features: Mapping[str, bytes | int]) -> bytes:
@@ -39,12 +42,13 @@ def example(features: Mapping[str, bytes | int]) -> bytes:
 
 
 def framed(records: Sequence[bytes]) -> pa.LargeBinaryArray:
-    """Frames records of different lengths: large_binary `[n]`."""
+    """Adds header and footer to records of any lengths. Returns the frames, large_binary `[n]`."""
     count = len(records)
     lengths = np.fromiter(map(len, records), np.int64, count)
     headers = {length: _header(length) for length in np.unique(lengths).tolist()}
     sums = np.fromiter(map(google_crc32c.value, records), np.uint32, count)
     footers = masked(sums).astype("<u4").tobytes()
+    # The pieces are header, record, footer, header, record, footer, ...; one join then copies each record only once.
     pieces: list[bytes] = [b""] * (3 * count)
     pieces[0::3] = [headers[length] for length in lengths.tolist()]
     pieces[1::3] = records
@@ -53,13 +57,18 @@ def framed(records: Sequence[bytes]) -> pa.LargeBinaryArray:
 
 
 def sealed(frames: np.ndarray) -> pa.LargeBinaryArray:
-    """Frames records of one length: large_binary `[n]`.
+    """Writes the headers and footers around records that all have the same length.
 
     Args:
-        frames: uint8 `[n, HEADER + length + FOOTER]` with the records in place; headers and footers are written here.
+        frames: uint8 `[n, HEADER + length + FOOTER]`. The records are in place already; this function fills the bytes
+          of the headers and footers.
+
+    Returns:
+        The frames, large_binary `[n]`, which share the memory of the argument.
     """
     count, size = frames.shape
     frames[:, :HEADER] = np.frombuffer(_header(size - HEADER - FOOTER), np.uint8)
+    # Views each row as a struct of three byte strings, so that `tolist` makes the `bytes` of many records at once.
     parts = np.dtype([("header", f"V{HEADER}"), ("record", f"V{size - HEADER - FOOTER}"), ("footer", f"V{FOOTER}")])
     records = frames.view(parts)["record"].reshape(-1)
     few = (records[at : at + _AT_ONCE].tolist() for at in range(0, count, _AT_ONCE))
@@ -69,40 +78,56 @@ def sealed(frames: np.ndarray) -> pa.LargeBinaryArray:
 
 
 def record(frames: pa.LargeBinaryArray, index: int) -> bytes:
-    """Returns the record in a frame."""
+    """Returns the record in frame number `index`, without header and footer, and without a place."""
     data = frames[index].as_py()
     return bytes(data[HEADER : HEADER + int.from_bytes(data[:8], "little")])
 
 
 def with_places(frames: pa.LargeBinaryArray, places: np.ndarray) -> pa.LargeBinaryArray:
-    """Adds to each frame the place of its record. `places`: int64 `[n, 2]`."""
+    """Appends to each frame the place of its record.
+
+    Args:
+        frames: large_binary `[n]`.
+        places: the key of each record's input file, and the record's offset in that file, int64 `[n, 2]`.
+    """
     data = pa.py_buffer(np.ascontiguousarray(places, "<i8"))
     trailers = pa.Array.from_buffers(pa.binary(PLACE_BYTES), len(places), [None, data]).cast(pa.large_binary())
     return pc.binary_join_element_wise(frames, trailers, pa.scalar(b"", pa.large_binary()))
 
 
 def apart(records: RecordBlock) -> tuple[pa.LargeBinaryArray, np.ndarray | None]:
-    """Returns the frames alone, and the places of the records, int64 `[n, 2]`, if they have places."""
+    """Separates frames from the places that may follow them.
+
+    Returns:
+        The frames, large_binary `[n]`, and the places of the records, int64 `[n, 2]`; None in place of the places if
+        the records carry no places.
+    """
     if isinstance(records, UnencodedRows):
         return records.encoded(), records.places
     if not len(records) or len(records[0].as_py()) == HEADER + len(record(records, 0)) + FOOTER:
         return records, None
+    # Cuts the joined bytes at the end of each frame and at the end of each place. Elements 0, 2, 4, ... of `parts` are
+    # the frames, and elements 1, 3, 5, ... are the places.
     ends = np.cumsum(lengths(records))
-    bounds = np.stack([ends - PLACE_BYTES, ends], axis=1).ravel()  # of each frame, and of the place behind it
+    bounds = np.stack([ends - PLACE_BYTES, ends], axis=1).ravel()
     parts = _array(bounds, joined(records))
     frames, places = (parts.take(pa.array(np.arange(first, len(parts), 2))) for first in (0, 1))
     return frames, np.frombuffer(places.buffers()[2], "<i8").reshape(-1, 2)
 
 
 def joined(frames: pa.LargeBinaryArray) -> pa.Buffer | bytes:
-    """Concatenates the bytes of all frames."""
+    """Returns the concatenated bytes of all frames, without copying them."""
+    # A slice of an Arrow array shares its parent's buffers, so its offsets begin at element `frames.offset`.
     offsets = np.frombuffer(frames.buffers()[1], np.int64, len(frames) + 1, 8 * frames.offset)
     first, last = int(offsets[0]), int(offsets[-1])
     return frames.buffers()[2].slice(first, last - first) if last > first else b""
 
 
 def lengths(records: RecordBlock) -> np.ndarray:
-    """Returns the lengths of frames with their places, also of rows before they are encoded: bytes, int64 `[n]`."""
+    """Returns the length in bytes of each record's frame, with the place if there is one, int64 `[n]`.
+
+    For rows that are not encoded yet, the lengths are computed without encoding the rows.
+    """
     if isinstance(records, UnencodedRows):
         return records.lengths()
     offsets = np.frombuffer(records.buffers()[1], np.int64, len(records) + 1, 8 * records.offset)
@@ -110,39 +135,49 @@ def lengths(records: RecordBlock) -> np.ndarray:
 
 
 def of_lengths(lengths: np.ndarray, data: bytes | np.ndarray) -> pa.LargeBinaryArray:
-    """Makes an array of concatenated frames that shares their bytes. `lengths` in bytes, `[n]`."""
+    """Makes an Arrow array of concatenated frames. The array shares the memory of `data`.
+
+    Args:
+        lengths: the length of each frame in bytes, `[n]`.
+        data: the concatenated frames.
+    """
     return _array(np.cumsum(lengths, dtype=np.int64), data)
 
 
 def _header(length: int) -> bytes:
+    """The header of a frame: the length of the record (uint64), and the masked checksum of these eight bytes."""
     size = struct.pack("<Q", length)
     return size + struct.pack("<I", int(masked(np.array([google_crc32c.value(size)]))[0]))
 
 
 def _array(ends: np.ndarray, data: bytes | np.ndarray | pa.Buffer) -> pa.LargeBinaryArray:
+    """An Arrow array over `data`, without a copy. `ends`: the byte in `data` where each element ends, `[n]`."""
     offsets = np.concatenate([[0], ends]).astype(np.int64)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), buffers)
 
 
-LAYOUTS = 16  # with more, each would have too few rows to be worth it
+LAYOUTS = 16  # the most groups of rows that are encoded group by group; more groups would have too few rows each
 _VARINT = np.array([1 << (7 * i) for i in range(1, 10)], np.uint64)  # the smallest number that needs one more byte
-_FEATURES, _ENTRY, _KEY, _VALUE, _LIST = 0x0A, 0x0A, 0x0A, 0x12, 0x0A  # tags, all length-delimited
+# The tags of protobuf fields in a tf.Example. All these fields are length-delimited: tag, length, content.
+_FEATURES, _ENTRY, _KEY, _VALUE, _LIST = 0x0A, 0x0A, 0x0A, 0x12, 0x0A
 _KIND = {"f": 0x12, "i": 0x1A}  # tags of Feature.float_list and Feature.int64_list
 _DTYPE, _ARROW = {"f": "<f4", "i": "<i8"}, {"f": pa.float32(), "i": pa.int64()}
 
-_SIZES, _EXACT = 11, 4  # an integer takes one of so many sizes less one; so many of them have few combinations
+# An int64 takes 1 to 10 bytes in protobuf, so a size is a digit below _SIZES. The sizes of up to _EXACT integers are
+# combined to one number with these digits: there are at most 11 ** 4 such numbers.
+_SIZES, _EXACT = 11, 4
 
 Field = tuple[str, str, int]  # a feature's name, "f" for float32 or "i" for int64, and its number of values
 
 
 @dataclasses.dataclass(frozen=True)
 class UnencodedRows:
-    """Records of numbers that are not encoded yet, and take a fraction of the bytes that they take as tf.Examples.
+    """Records of numbers before they are encoded. They take a fraction of the bytes of the same records as tf.Examples.
 
     Attributes:
-      fields: the features, by name; last the place of the row, if it has one.
-      data: `[rows]` of the type that `row_type` makes of the fields.
+      fields: the features, sorted by name. If the rows carry their places, the last field is PLACE.
+      data: a structured array `[rows]`, with the type `row_type(fields)`.
     """
 
     fields: tuple[Field, ...]
@@ -150,11 +185,12 @@ class UnencodedRows:
 
     @staticmethod
     def of(batch: pa.RecordBatch, places: np.ndarray | None = None) -> UnencodedRows | None:
-        """Makes rows of a batch; returns None if a feature is not numeric, or has no fixed number of values.
+        """Packs a batch as rows; returns None if a feature is not numeric, or has no fixed number of values.
 
         Args:
-          batch: the features.
-          places: of the rows, int64 `[rows, 2]`.
+          batch: list columns, one for each feature.
+          places: the key of each row's input file, and the row's offset in that file, int64 `[rows, 2]`; None: the
+            rows carry no places.
         """
         values_by_name = {name: _values(array) for name, array in zip(batch.schema.names, batch.columns, strict=True)}
         fields, columns = [], []
@@ -182,45 +218,62 @@ class UnencodedRows:
 
     @property
     def columns(self) -> list[NumberColumn]:
-        """The features' values."""
+        """The values of each feature, without the places."""
         values = [(name.encode(), self.data[str(i)]) for i, (name, _, _) in enumerate(self._features)]
         return [NumberColumn(name, v, _sizes(v)) for name, v in values]
 
     @property
     def places(self) -> np.ndarray | None:
-        """The places of the rows, int64 `[rows, 2]`, if they have places."""
+        """The places of the rows, int64 `[rows, 2]`; None if the rows carry no places."""
         return self.data[str(len(self.fields) - 1)] if self.fields[-1][0] == PLACE else None
 
     @property
     def _features(self) -> tuple[Field, ...]:
+        """The fields without PLACE."""
         return self.fields[:-1] if self.fields[-1][0] == PLACE else self.fields
 
     def take(self, rows: np.ndarray) -> UnencodedRows:
         """Selects rows by their numbers."""
-        whole = self.data.view(np.dtype((np.void, self.data.itemsize)))  # copied at once, and not feature by feature
+        # As void elements, NumPy copies each row in one piece. A structured array would be copied field by field.
+        whole = self.data.view(np.dtype((np.void, self.data.itemsize)))
         return UnencodedRows(self.fields, whole[rows].view(self.data.dtype))
 
     def lengths(self) -> np.ndarray:
-        """Computes the lengths of the frames in bytes, int64 `[rows]`, without encoding the rows."""
+        """Computes the length in bytes of each row's frame, int64 `[rows]`, without encoding the rows.
+
+        A frame's length is the sum of the encoded values, of the tags and lengths around them, and of header, footer
+        and place. The length of a protobuf length field depends on the number of bytes that follow it, so that
+        number is summed feature by feature.
+        """
         pattern = np.zeros(len(self), np.int64)
         for column in self.columns:
-            sizes = column.sizes[:1] if column.sizes.strides[0] == 0 else column.sizes  # one row stands for all
+            # A stride of 0 means that the sizes were broadcast from one row: the first row then stands for all rows.
+            sizes = column.sizes[:1] if column.sizes.strides[0] == 0 else column.sizes
             sums = sizes[:, 0] if sizes.shape[1] == 1 else sizes.sum(1, dtype=np.int64)
             last = int(sums.max(initial=0))
             first = int(sums.min(initial=last))
+            # `wrapped[i]` is the length of the feature with values of `first + i` bytes. The sums lie close together,
+            # so this short table replaces a computation for each row.
             wrapped = [size + len(_wrapper(column, size)) for size in range(first, last + 1)]
             pattern += wrapped[0] if first == last else np.array(wrapped)[sums - first]
         longest = pattern.max(initial=0)
+        # The number of bytes of the Example's own length field. If the shortest and the longest row need the same
+        # number of bytes, one number serves all rows.
         starts = 1 + np.searchsorted(_VARINT, [pattern.min(initial=longest), longest], side="right")
         varint = starts[0] if starts[0] == starts[1] else 1 + np.searchsorted(_VARINT, pattern, side="right")
         return HEADER + 1 + varint + pattern + FOOTER + (0 if self.places is None else PLACE_BYTES)
 
     def frames(self) -> pa.LargeBinaryArray:
-        """Encodes the rows as framed tf.Examples, each followed by its place if it has one: large_binary `[rows]`."""
+        """Encodes the rows as framed tf.Examples, large_binary `[rows]`. The row's place follows each frame, if any."""
         return self.encoded() if self.places is None else with_places(self.encoded(), self.places)
 
     def encoded(self) -> pa.LargeBinaryArray:
-        """Encodes the rows as framed tf.Examples alone, large_binary `[rows]`."""
+        """Encodes the rows as framed tf.Examples, large_binary `[rows]`, without their places.
+
+        Rows whose values all have the same encoded sizes differ only in the bytes of the values, so they are encoded
+        together with NumPy. Integers of different sizes split the rows into groups of equal sizes. If there are more
+        than LAYOUTS groups, tfx_bsl encodes the rows one by one.
+        """
         columns = self.columns
         integers = [column.sizes for column in columns if column.values.dtype.kind == "i"]
         groups = _alike(np.concatenate([*integers, np.empty((len(self), 0), np.uint8)], axis=1))
@@ -233,11 +286,14 @@ class UnencodedRows:
             group_data = self.take(rows).data
             alike = [NumberColumn(c.name, group_data[str(i)], c.sizes[rows[:1]]) for i, c in enumerate(columns)]
             parts.append(sealed(_frames(alike)))
+        # The groups were encoded one after the other. `places[row]` is where a row is in `parts`, so that `take`
+        # restores the order of the rows.
         places = np.empty(len(self), np.int64)
         places[np.concatenate(groups)] = np.arange(len(self))
         return pa.concat_arrays(parts).take(pa.array(places))
 
     def _serialized(self) -> list[bytes]:
+        """The rows as tf.Examples without frames, encoded by tfx_bsl."""
         from tfx_bsl.coders.example_coder import RecordBatchToExamples
 
         lists = [
@@ -250,7 +306,7 @@ class UnencodedRows:
 
 
 def row_type(fields: Sequence[Field]) -> np.dtype:
-    """Returns the NumPy type of a row, whose fields are named by the numbers of the features."""
+    """Returns the NumPy type of a row. Its fields are named "0", "1", ...: the indices in `fields`."""
     return np.dtype([(str(i), _DTYPE[kind], (width,)) for i, (_, kind, width) in enumerate(fields)])
 
 
@@ -269,9 +325,12 @@ def taken(records: RecordBlock, rows: np.ndarray) -> RecordBlock:
 
 @dataclasses.dataclass(frozen=True)
 class NumberColumn:
-    """A feature's values, float32 or int64 `[rows, k]`, and the encoded size of each in bytes, uint8 `[rows, k]`.
+    """The values of a numeric feature, and how many bytes each value takes in a tf.Example.
 
-    Where all rows have the same sizes, those of one row may stand for them, `[1, k]`.
+    Attributes:
+      name: the feature's name.
+      values: float32 or int64 `[rows, k]`.
+      sizes: the encoded size of each value in bytes, uint8 `[rows, k]`; or `[1, k]` if all rows have equal sizes.
     """
 
     name: bytes
@@ -280,7 +339,7 @@ class NumberColumn:
 
 
 def _values(array: pa.Array) -> np.ndarray | None:
-    """`[rows, k]` of a feature; None if it is not a list of numbers, or its number of values varies."""
+    """A feature's values, `[rows, k]`; None if it is not a list of float32 or int64, or if rows differ in length."""
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)) or array.null_count:
         return None
     flat = array.flatten()
@@ -294,10 +353,13 @@ def _values(array: pa.Array) -> np.ndarray | None:
 
 
 def _sizes(values: np.ndarray) -> np.ndarray:
-    """The encoded size of each value in bytes."""
+    """The size in bytes of each value in a tf.Example, with the shape of `values`.
+
+    A float32 takes 4 bytes. An int64 is a varint: one byte for every 7 bits.
+    """
     if values.dtype.kind == "f":
         return np.broadcast_to(np.uint8(4), values.shape)
-    unsigned = values.view(np.uint64)  # a negative number takes ten bytes
+    unsigned = values.view(np.uint64)  # a negative number is a very large unsigned number, and takes ten bytes
     longer = np.searchsorted(_VARINT, unsigned.max(initial=0), side="right")
     sizes = np.broadcast_to(np.uint8(1), values.shape)
     for least in _VARINT[:longer]:
@@ -306,10 +368,18 @@ def _sizes(values: np.ndarray) -> np.ndarray:
 
 
 def _alike(sizes: np.ndarray) -> list[np.ndarray] | None:
-    """Groups the rows by their sizes: int64 `[rows of the group]` each; None if there are too many groups."""
+    """Groups rows with equal encoded sizes.
+
+    Args:
+      sizes: the sizes of each row's integers, uint8 `[rows, integers]`.
+
+    Returns:
+      The row numbers of each group, int64; None if there are more than LAYOUTS groups.
+    """
     varied = sizes[:, (sizes != sizes[:1]).any(axis=0)]
     if not varied.shape[1]:
         return [np.arange(len(sizes))]
+    # Makes one number of each row's sizes: with few columns, an exact number with base-11 digits; else a random hash.
     if varied.shape[1] <= _EXACT:
         group = varied @ (_SIZES ** np.arange(varied.shape[1]))
         group_ids = np.flatnonzero(np.bincount(group))
@@ -325,12 +395,16 @@ def _alike(sizes: np.ndarray) -> list[np.ndarray] | None:
 
 
 def _frames(columns: list[NumberColumn]) -> np.ndarray:
-    """uint8 `[rows, HEADER + length + FOOTER]`: tf.Examples of rows whose values have equal sizes.
+    """Encodes rows that have equal encoded sizes as tf.Examples, and leaves space for headers and footers.
 
-    There is space for the frames' headers and footers.
+    All the rows share one byte pattern: tags, lengths and names. The pattern is copied to every row, and then the
+    values of each feature are written over the zeros in it.
+
+    Returns:
+      uint8 `[rows, HEADER + length + FOOTER]`, where header and footer are not filled in yet.
     """
     pattern = bytearray()
-    places = []  # offset of each column's first value, without the Example's own tag and length, which come before it
+    places = []  # the offset in `pattern` of each column's first value
     for column in columns:
         size = int(column.sizes[0].sum())
         pattern += _wrapper(column, size)
@@ -346,7 +420,10 @@ def _frames(columns: list[NumberColumn]) -> np.ndarray:
 
 
 def _wrapper(column: NumberColumn, size: int) -> bytes:
-    """What stands before a feature's values, which take `size` bytes, in a tf.Example."""
+    """The bytes of a tf.Example that stand before a feature's values: tags, lengths and the name.
+
+    `size`: the number of bytes that the values take.
+    """
     values = bytes([_LIST]) + _varint(size) if size else b""
     value = bytes([_KIND[column.values.dtype.kind]]) + _varint(len(values) + size) + values
     entry = bytes([_KEY]) + _varint(len(column.name)) + column.name + bytes([_VALUE]) + _varint(len(value) + size)
@@ -359,6 +436,7 @@ def _write(frames: np.ndarray, at: int, values: np.ndarray, sizes: np.ndarray) -
         floats = np.ascontiguousarray(values, "<f4")
         frames[:, at : at + 4 * floats.shape[1]] = floats.view(np.uint8)
         return
+    # A varint has 7 bits of the number in each byte, the lowest first. The high bit says that another byte follows.
     for value, size in zip(values.view(np.uint64).T, sizes.tolist(), strict=True):
         for byte in range(size - 1):
             frames[:, at + byte] = (value >> np.uint64(7 * byte)) & np.uint64(0x7F) | np.uint64(0x80)
@@ -367,6 +445,7 @@ def _write(frames: np.ndarray, at: int, values: np.ndarray, sizes: np.ndarray) -
 
 
 def _varint(number: int) -> bytes:
+    """A number as protobuf stores it: 7 bits in each byte, the lowest first, with the high bit set if more follow."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)

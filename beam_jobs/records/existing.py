@@ -1,4 +1,4 @@
-"""Opens a dataset that a run adds to, and reads or copies what stays of it: rejects, statistics, digests of images."""
+"""Opens a dataset that a run adds records to, and reads or copies its rejects, statistics and image digests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from schemas.spec import split_hash
 from schemas.storage import folders
 from schemas.storage.json_files import parse_json
 
-Key = tuple[str, int]  # a reject's source and offset: no two rejects of a dataset share them
+Key = tuple[str, int]  # a reject's source file and offset; every reject of a dataset has its own key
 
 
 def open_base(path: str, *, trust: bool) -> OpenDataset:
     """Opens the dataset to append to.
 
+    Args:
+      path: the dataset's folder, from --append_to.
+      trust: load the dataset's graphs even if they can do more than compute, such as read files.
+
     Raises:
-      UsageError: there is none, or none that can be appended to.
+      UsageError: the folder holds no dataset, or a dataset that this version of Millrace cannot append to.
     """
     try:
         base = open_dataset(path, trust=trust)
@@ -43,7 +47,7 @@ def rejects_of(base: OpenDataset) -> dict[Key, Reject]:
     """Reads all rejects of the dataset's current run, by source and offset.
 
     Raises:
-      MillraceError: a file of rejects is not as it was written.
+      MillraceError: a file of rejects was changed since the dataset was written.
     """
     return {
         (reject.source, reject.offset): reject
@@ -53,10 +57,10 @@ def rejects_of(base: OpenDataset) -> dict[Key, Reject]:
 
 
 def files_of(base: OpenDataset, name: re.Pattern[str]) -> Iterator[bytes]:
-    """Reads the files of the dataset's current run whose names match, one by one.
+    """Yields the contents of the files of the dataset's current run with a matching name, one by one.
 
     Raises:
-      MillraceError: one is not as it was written.
+      MillraceError: a file was changed since the dataset was written: its checksum differs from the manifest's.
     """
     for file in base.manifest.files:
         if name.fullmatch(os.path.basename(file.path)):
@@ -64,12 +68,17 @@ def files_of(base: OpenDataset, name: re.Pattern[str]) -> Iterator[bytes]:
 
 
 def copy_files(base: OpenDataset, run_dir: str) -> None:
-    """Copies the files of the old run that stay: schema, ingest graph, parity. The pipeline writes the transform.
+    """Copies the files that do not change when records are added: the schema, the ingest graph and the parity records.
 
-    What describes all records (rejects, inputs, statistics, the report) is written anew.
+    The transform is checked but not copied, because the pipeline writes it to the new run. Files that describe all
+    records (rejects, inputs, statistics, the report) are skipped, because the commit writes them anew.
+
+    Args:
+      base: the dataset, with the run that is copied from.
+      run_dir: the folder of the new run.
 
     Raises:
-      MillraceError: a file of the old run, the transform among them, is not as it was written.
+      MillraceError: a file of the old run, or of its transform, was changed since it was written.
     """
     for file in base.manifest.files:
         name = file.path.partition("/")[2]
@@ -81,15 +90,19 @@ def copy_files(base: OpenDataset, run_dir: str) -> None:
 
 
 def statistics_of(base: OpenDataset) -> bytes | None:
-    """Reads the sketches of the statistics of the dataset's records; returns None if it has none.
+    """Reads the file with the sketches from which a dataset's statistics are computed.
+
+    Returns:
+      The contents of the file; None if the dataset was written without statistics.
 
     Raises:
-      MillraceError: they are not as they were written.
+      MillraceError: the file was changed since the dataset was written.
     """
     return next(files_of(base, re.compile(re.escape(layout.STATISTICS_SKETCHES))), None)
 
 
 def _checked(base: OpenDataset, name: str, sha256: str) -> bytes:
+    """Reads a file of the dataset, and raises MillraceError if its SHA-256 is not `sha256`."""
     path = layout.join(base.path, name)
     data = storage.read_bytes(path)
     if hashlib.sha256(data).hexdigest() != sha256:
@@ -100,25 +113,36 @@ def _checked(base: OpenDataset, name: str, sha256: str) -> bytes:
     return data
 
 
-FILE_BYTES = 32 << 20
+FILE_BYTES = 32 << 20  # the size at which a file of image digests ends and the next one begins
 
-Content = tuple[str, str]  # the digest of an image's file, and its path
+Content = tuple[str, str]  # the digest of an image's file in hexadecimal digits, and the file's path
 
 
 def image_digest(data: bytes) -> bytes:
-    """Returns the digest of an image's file, 8 bytes, by which its split is drawn, too."""
+    """Returns the digest of an image file's bytes, 8 bytes long. The digest also decides the image's split."""
     return hashlib.blake2b(data, digest_size=8).digest()
 
 
 def write_contents(staging: str, contents: Iterable[Content]) -> str:
-    """Writes what a batch of images holds, under a name of its own, so that a bundle may be run again."""
+    """Writes the digests and paths of a batch of images to a new file, and returns the file's path.
+
+    The file's name is random, so that a bundle that the runner repeats does not overwrite an earlier file.
+    """
     path = layout.join(staging, f"contents-{uuid.uuid4().hex}.jsonl")
     storage.write_bytes(path, b"".join(json.dumps(content).encode() + b"\n" for content in contents))
     return path
 
 
 def place_contents(run_dir: str, files: Iterable[str], *, onto: OpenDataset | None) -> None:
-    """Writes the images of a run to its folder, after those of the dataset that they are added to."""
+    """Writes the digests and paths of all images to a run's folder, joined to files of about FILE_BYTES.
+
+    The digests tell a later append which images the dataset holds already.
+
+    Args:
+      run_dir: the folder of the run.
+      files: the files that `write_contents` wrote.
+      onto: the dataset that the images are added to, so its digests come first; None: the run writes a new dataset.
+    """
     waiting: list[bytes] = []
     number = size = 0
     old = iter(()) if onto is None else files_of(onto, layout.CONTENTS)

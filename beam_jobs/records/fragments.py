@@ -1,8 +1,11 @@
-"""Fragments: a local file per batch, with its records sorted by bucket. Shards are merged from their slices.
+"""The shuffle of a local job: each batch is written to one file, sorted by bucket, and shards are merged from slices.
 
-There is one file per batch, and not one per batch and bucket: with hundreds of buckets, opening files would cost more
-than everything else. Rows of numbers are encoded only when they are merged, unless buckets are small: tf.Examples, with
-the names of their features, take several times as many bytes.
+A bucket is a random group of records (`beam_jobs.core.shuffle_plan`), and a fragment is the file of one batch. To write
+a shard, the job reads the slice of each of the shard's buckets from every fragment, and permutes each bucket.
+
+There is one file per batch, and not one per batch and bucket: with hundreds of buckets, opening files would take longer
+than all other work. Rows of numbers are encoded only when they are merged, because tf.Examples, which repeat the names
+of the features, take several times as many bytes. If buckets are small, the rows are encoded before, batch by batch.
 """
 
 from __future__ import annotations
@@ -29,19 +32,22 @@ from schemas.storage import folders
 if TYPE_CHECKING:
     from beam_jobs.records.encode import Encoded
 
-ROWS_AT_ONCE = 8192  # of a bucket, encoded and written together
+ROWS_AT_ONCE = 8192  # the rows of a bucket that are encoded and written together
 
 
 @dataclasses.dataclass(frozen=True)
 class Fragment:
-    """A batch's records on disk, in bucket order: rows in `path`, or frames, and their lengths in `path`.index (int32).
+    """The file with the records of one batch, sorted by bucket.
+
+    The file holds either rows that are not encoded yet (UnencodedRows), or frames. For frames, the file `path`.index
+    holds the length of each frame (int32).
 
     Attributes:
       path: the file.
-      place: the key of the file, and the offset, of the batch's first row.
-      fields: of rows; None for frames.
-      rows: int32 `[buckets]`.
-      sizes: int64 `[buckets]`, in bytes of frames.
+      place: the place of the batch's first row: the key of its input file, and its offset there.
+      fields: the fields of the rows; None if the file holds frames.
+      rows: the number of rows in each bucket, int32 `[buckets]`.
+      sizes: the bytes of each bucket, int64 `[buckets]`, counted as frames, also if the file holds rows.
     """
 
     path: str
@@ -53,9 +59,18 @@ class Fragment:
 
 @dataclasses.dataclass(frozen=True)
 class WrittenShard:
-    """A written shard, at its temporary path, and its place among those of its split: of predictions, of all.
+    """A shard that is written, but has no final name yet.
 
-    The file of its records' places is beside it (`layout.places_of`), if they have places: its size, and its SHA-256.
+    Attributes:
+      split: the split of its records; "predicted" for predictions, which have no splits.
+      index: orders the shards of a split: a number, or for predictions the place of the shard's first record.
+      path: the shard's temporary path.
+      rows: the number of records.
+      bytes: the size of the file.
+      crc32c: the CRC-32C of the file, in hexadecimal digits.
+      places_bytes: the size of the file `layout.places_of(path)`, which holds the places of the records; 0 if the
+        records carry no places.
+      places_sha256: the SHA-256 of that file of places; '' if the records carry no places.
     """
 
     split: str
@@ -69,7 +84,15 @@ class WrittenShard:
 
 
 def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment:
-    """Writes the batch's records, sorted by bucket, to a file whose name is unique even if a bundle is retried."""
+    """Draws a bucket for each record of a batch, and writes the records, sorted by bucket, to a new file.
+
+    The file's name is random, so that a bundle that the runner repeats does not overwrite an earlier file.
+
+    Args:
+      encoded: the batch.
+      plan: the buckets.
+      folder: a local folder, for the file.
+    """
     buckets = plan.draw(encoded.splits, encoded.file, encoded.offset)
     order = bucket_order(buckets)
     records = examples.taken(examples.frames(encoded.records) if plan.small else encoded.records, order)
@@ -80,6 +103,8 @@ def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment
     else:
         _write(path, examples.joined(records))
         _write(f"{path}.index", lengths.astype(np.int32).tobytes())
+    # `ends[n]` is the total length of the first n records. The bytes of a bucket are the difference of `ends` between
+    # the bucket's last and first record.
     rows = np.bincount(buckets, minlength=plan.total)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     row_ends = np.cumsum(rows)
@@ -99,27 +124,40 @@ def _write(path: str, data: pa.Buffer | memoryview | bytes) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class FragmentTable:
-    """The slices of all fragments: bucket `first + c` of a fragment is from column c to column c + 1."""
+    """Says where each bucket's records are in each fragment.
+
+    Attributes:
+      paths: the file of each fragment.
+      fields: the fields of each fragment's rows; None for a fragment of frames.
+      rows: where each bucket begins in each fragment, counted in rows, int64 `[fragments, buckets + 1]`. The bucket
+        `first + c` of fragment f goes from `rows[f, c]` to `rows[f, c + 1]`.
+      sizes: the same positions, counted in bytes of frames, int64 `[fragments, buckets + 1]`.
+      first: the number of the first bucket in the table.
+    """
 
     paths: tuple[str, ...]
     fields: tuple[tuple[Field, ...] | None, ...]
-    rows: np.ndarray  # int64 [fragments, buckets + 1]
-    sizes: np.ndarray  # int64 [fragments, buckets + 1], in bytes of frames
+    rows: np.ndarray
+    sizes: np.ndarray
     first: int = 0
 
     @classmethod
     def of(cls, fragments: Sequence[Fragment]) -> FragmentTable:
-        """Makes the table in the order of the input, so that shards do not depend on the order of execution."""
+        """Makes the table, with the fragments in the order of the input.
+
+        Threads and workers finish in any order. Sorting makes the shards the same in every run.
+        """
         fragments = sorted(fragments, key=lambda f: f.place)
 
         def starts(counts: list[np.ndarray]) -> np.ndarray:
+            """Turns counts `[fragments, buckets]` into positions `[fragments, buckets + 1]`, which begin with 0."""
             return np.pad(np.cumsum(np.array(counts, np.int64), axis=1), ((0, 0), (1, 0)))
 
         paths, fields = tuple(f.path for f in fragments), tuple(f.fields for f in fragments)
         return cls(paths, fields, starts([f.rows for f in fragments]), starts([f.sizes for f in fragments]))
 
     def of_buckets(self, buckets: range) -> FragmentTable:
-        """Returns the slices of consecutive buckets."""
+        """Returns the part of the table with these consecutive buckets."""
         columns = slice(buckets.start - self.first, buckets.stop - self.first + 1)
         return FragmentTable(self.paths, self.fields, self.rows[:, columns], self.sizes[:, columns], buckets.start)
 
@@ -134,11 +172,15 @@ class FragmentTable:
         return int((self.rows[:, -1] - self.rows[:, 0]).sum())
 
     def bucket_sizes(self) -> list[int]:
-        """Returns the number of framed bytes in each bucket."""
+        """Returns the size of each bucket in bytes of frames, summed over the fragments."""
         return np.diff(self.sizes.sum(axis=0)).tolist()
 
     def read_bucket(self, bucket: int) -> RecordBlock:
-        """Reads all records of a bucket: rows if all its fragments hold rows with the same features, else frames."""
+        """Reads all records of a bucket, from all fragments.
+
+        Returns:
+          UnencodedRows if all the bucket's fragments hold rows with the same fields, else frames.
+        """
         bucket -= self.first
         parts = np.flatnonzero(self.rows[:, bucket + 1] > self.rows[:, bucket]).tolist()
         if len({self.fields[part] for part in parts}) > 1:
@@ -146,7 +188,7 @@ class FragmentTable:
         return self._read(parts, bucket)
 
     def _read(self, parts: list[int], bucket: int) -> RecordBlock:
-        """The records that some fragments, all of the same features, have in a bucket."""
+        """Reads a bucket from the fragments `parts`, which must all have the same fields. `bucket`: the column here."""
         fields = self.fields[parts[0]] if parts else None
         if fields is not None:
             rows = np.empty(int(np.diff(self.rows[parts, bucket : bucket + 2]).sum()), row_type(fields))
@@ -159,7 +201,15 @@ class FragmentTable:
         return examples.of_lengths(lengths, blob)
 
     def _read_slices(self, parts: list[int], bucket: int, starts: np.ndarray, suffix: str, into: np.ndarray) -> None:
-        """Reads slices one after the other. `starts`: where they begin, in elements of `into`."""
+        """Reads one bucket's slice of each fragment into `into`, one after the other.
+
+        Args:
+          parts: the indices of the fragments.
+          bucket: the bucket's column in `starts`.
+          starts: where the buckets begin in each file, counted in elements of `into`, `[fragments, buckets + 1]`.
+          suffix: added to the path of each fragment; '' for the records.
+          into: the array to fill; its size is the sum of the slices.
+        """
         at = 0
         for part in parts:
             start, stop = starts[part, bucket : bucket + 2].tolist()
@@ -168,6 +218,7 @@ class FragmentTable:
 
 
 def _read_slice(path: str, start: int, into: np.ndarray) -> None:
+    """Fills `into` with the bytes of a file from byte `start` on. Raises OSError if the file ends before."""
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
         byte_count = file.readinto(into.view(np.uint8).data)
@@ -176,7 +227,7 @@ def _read_slice(path: str, start: int, into: np.ndarray) -> None:
 
 
 def merge_buckets(table: FragmentTable, *, seed: int) -> Iterator[RecordBlock]:
-    """Yields a shard's records, bucket by bucket, each bucket permuted."""
+    """Yields a shard's records, up to ROWS_AT_ONCE at a time. The buckets come in order, each bucket permuted."""
     for bucket in table.buckets:
         records = table.read_bucket(bucket)
         order = permutation(seed, bucket, len(records))
@@ -192,13 +243,13 @@ def write_shard(
     index: int,
     compression: str,
 ) -> WrittenShard:
-    """Writes records as a shard, optionally gzip'd, and their places to a file beside it, if they have places.
+    """Writes records as a shard. If the records carry their places, writes the places to `layout.places_of(path)`.
 
     Args:
-      path: the shard, local or gs://; it is uploaded when it is complete.
-      chunks: the records, some at a time.
-      split: its split.
-      index: its number within the split.
+      path: the shard's path, local or gs://. A shard in a bucket is written to local disk first, and then uploaded.
+      chunks: the shard's records, some at a time.
+      split: the split of the records.
+      index: the shard's number within its split.
       compression: 'none' or 'gzip'.
     """
     crc = google_crc32c.Checksum()
@@ -223,7 +274,7 @@ def write_shard(
         if gzip:
             put(gzip.flush())
         file.flush()
-        if storage.is_local(path):  # else the file is a copy
+        if storage.is_local(path):  # else the local file is a copy that is uploaded, and need not survive a crash
             os.fsync(file.fileno())
     beside = places.write(layout.places_of(path)) if places.rows else (0, "")
     return WrittenShard(split, index, path, rows, size, crc.hexdigest().decode(), *beside)

@@ -1,4 +1,4 @@
-"""The result of a pipeline, handed to the commit as a JSON file when all else is done."""
+"""The result of a pipeline: a JSON file. The pipeline writes it after all other steps, and the commit reads it."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ Place = tuple[int, int]  # (input's key, offset)
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a pipeline wrote and counted."""
+    """The files that a pipeline wrote to staging, and its counts."""
 
     shards: tuple[WrittenShard, ...]
     count_files: tuple[CountFile, ...]
-    reject_files: tuple[RejectFile, ...]
-    late_rejects: tuple[RejectFile, ...]  # from the transform, still without raw bytes
+    reject_files: tuple[RejectFile, ...]  # complete rejects, with raw bytes
+    late_rejects: tuple[RejectFile, ...]  # rejects of the transform, whose raw bytes must still be read from the input
     parity_raw: dict[Place, bytes]
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
-    content_files: tuple[str, ...] = ()  # what images hold, see `beam_jobs.records.existing`
-    statistics: str | None = None  # the file of the statistics of all written records, if they were collected
-    leakage: dict[str, Any] | None = None  # what `schemas.profile.leakage` found, if it was looked for
+    content_files: tuple[str, ...] = ()  # files with the digests of the images, see `beam_jobs.records.existing`
+    statistics: str | None = None  # the file with the statistics of the written records; None: not collected
+    leakage: dict[str, Any] | None = None  # the findings of `schemas.profile.leakage`; None: not searched for
 
     def total(self, stage: str, *, reason: str | None = None) -> int:
-        """Returns how many records a stage counted, for one reason (for WRITTEN: split) or all."""
+        """Returns how many records a stage counted. `reason`: count only this reason (for WRITTEN: this split)."""
         return sum(n for (at, why), n in self._totals.items() if at == stage and reason in (None, why))
 
     @property
@@ -73,12 +73,12 @@ class Result:
 
     @functools.cached_property
     def observed(self) -> dict[CountKey, int]:
-        """The counts that belong to no input (such as NUMBERS_LEFT)."""
+        """The counts that belong to no single input, such as NUMBERS_LEFT, by key."""
         return {key: n for file in self.count_files if file.part == OBSERVED for key, n in file.read()}
 
     @functools.cached_property
     def _totals(self) -> collections.Counter[tuple[str, str]]:
-        """By stage and reason, over all inputs."""
+        """The counts by stage and reason, summed over all inputs."""
         totals: collections.Counter[tuple[str, str]] = collections.Counter()
         for file in self.count_files:
             for (_, stage, reason), n in file.read():
@@ -87,25 +87,25 @@ class Result:
         return totals
 
 
-# Fields of a result that are files with what is known of them, and their classes.
+# The fields of Result that are tuples of dataclasses, and the class of their elements. The JSON file has dicts instead.
 _FILES = {"shards": WrittenShard, "count_files": CountFile, "reject_files": RejectFile, "late_rejects": RejectFile}
 
 
 def late_rejects(result: Result, raw_bytes: RawBytes) -> list[Reject]:
-    """Reads the transform's rejects, and their raw bytes from the input."""
+    """Reads the rejects of the transform, and then their raw bytes from the input with `raw_bytes`."""
     return with_raw_bytes([f.path for f in result.late_rejects], raw_bytes) if result.late_rejects else []
 
 
 def check_counts(result: Result, inputs: StagedInputs, limit: RejectLimit) -> None:
-    """Checks that every record is accounted for, and that not too many were rejected.
+    """Checks that every record was either written or rejected, and that the rejects are within the limit.
 
     Args:
-      result: what was written and counted.
-      inputs: what was read.
+      result: the result of the pipeline.
+      inputs: the inputs that the pipeline has read.
       limit: how many records may be rejected.
 
     Raises:
-      Unfit: a record is unaccounted for, too many were rejected, or there is none.
+      Unfit: a record is missing or counted twice, too many records were rejected, or no record was written.
     """
     for part in accounts(inputs, result.count_files):
         for account in part:
@@ -139,9 +139,19 @@ def write_result(
     leakage: Sequence[bytes] = (),
     written: Sequence[None] = (),
 ) -> str:
-    """Writes the result file atomically, and before it the file of the statistics, of which there is one at most.
+    """Writes the result file atomically. Before that, writes the statistics to a file of their own, if there are any.
 
-    It is written when all arguments are there, `written` too, which only says that other files of the run are complete.
+    The pipeline passes all arguments but `path` as side inputs, so Beam calls this function when all of them are
+    complete. A side input is a list, also where there is at most one element.
+
+    Args:
+      path: the result file.
+      shards, count_files, reject_files, late_rejects, parity_files, content_files: see `Result`.
+      raw: the sampled raw records, by place.
+      transformed: the same records after the transform, by place.
+      statistics: the serialized statistics; empty if they were not collected.
+      leakage: the findings as JSON; empty if leakage was not searched for.
+      written: not used. The pipeline passes a step here whose files must be complete before the result is.
 
     Returns:
       The path.
@@ -170,7 +180,7 @@ def read_result(path: str) -> Result:
     """Reads the result file that `write_result` wrote.
 
     Raises:
-      MillraceError: it cannot be read.
+      MillraceError: the file cannot be read.
     """
     account = read_object(path, "the result of a job")
 
@@ -189,7 +199,11 @@ def read_result(path: str) -> Result:
 
 
 def finish(pipeline: beam.Pipeline, plan: PipelinePlan, steps: SourceOutputs) -> beam.PCollection:
-    """Shuffles the records into shards, and writes the result file in the staging folder. Returns its path."""
+    """Adds the last steps of a dataset's pipeline: shuffles the records into shards, and writes the result file.
+
+    Returns:
+      A PCollection with one element, the path of the result file in the staging folder.
+    """
     return write_at_end(
         pipeline,
         plan.staging,
@@ -209,14 +223,17 @@ def write_at_end(
     counts: Sequence[beam.PCollection],
     **parts: beam.PCollection,
 ) -> beam.PCollection:
-    """Writes the result file when all of it is there. Returns its path.
+    """Adds the step that writes the result file, which runs when all its side inputs are complete.
 
     Args:
       pipeline: the pipeline to extend.
-      staging: the folder of the file.
-      inputs: what is counted.
-      counts: (CountKey, int) of all steps.
-      **parts: the other arguments of `write_result`.
+      staging: the folder for the result file.
+      inputs: the inputs whose records are counted.
+      counts: pairs (CountKey, int), one PCollection for each step that counts.
+      **parts: the other arguments of `write_result`, as PCollections.
+
+    Returns:
+      A PCollection with one element, the path of the result file.
     """
     summed = counts | "AllCounts" >> beam.Flatten() | "Counts" >> WriteCounts(inputs, staging)
     side_inputs = {name: beam.pvalue.AsList(part) for name, part in {**parts, "count_files": summed}.items()}

@@ -1,4 +1,4 @@
-"""Shuffles encoded records into shards."""
+"""Shuffles encoded records into shards: in a local job through local files, on a cluster by the runner."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UPLOADS = 4  # shards that are merged and uploaded at once; each holds one reque
 
 
 class ShuffleIntoShards(beam.PTransform):
-    """Encoded -> WrittenShard. The order of the records is uniformly random within their split."""
+    """Turns Encoded batches into WrittenShards. The order of the records is uniformly random within their split."""
 
     def __init__(self, options: ShardOptions) -> None:
         super().__init__()
@@ -59,10 +59,10 @@ class ShuffleIntoShards(beam.PTransform):
 
 
 class WriteFragments(beam.DoFn):
-    """Encoded -> Fragment. A thread writes a batch while the next one is transformed and encoded."""
+    """Writes each Encoded batch to a Fragment. A thread writes one batch while the next is transformed and encoded."""
 
     pool: ThreadPoolExecutor
-    pending: list[Future[Fragment]]  # one at most
+    pending: list[Future[Fragment]]  # at most one: the fragment that the thread is writing
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -92,7 +92,10 @@ class WriteFragments(beam.DoFn):
 
 
 class MergeFragments(beam.DoFn):
-    """None, with all fragments as side input -> WrittenShard. Threads merge shards, and upload those of a bucket."""
+    """Merges all fragments, which come as a side input, into WrittenShards. Each thread merges one shard at a time.
+
+    If the output is in a bucket, each thread also uploads its shard.
+    """
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -108,7 +111,7 @@ class MergeFragments(beam.DoFn):
             yield from list(pool.map(self.merge, merges))
 
     def merges(self, table: FragmentTable) -> Iterator[tuple[str, int, FragmentTable]]:
-        """Yields the shards to write: the split, the shard's number there, and the buckets that are merged into it."""
+        """Yields the shards to write: the split, the shard's number in the split, and the shard's buckets."""
         plan = self.options.plan
         for split, name in enumerate(SPLITS):
             first, count = plan.first(name), plan.buckets[split]
@@ -118,7 +121,7 @@ class MergeFragments(beam.DoFn):
                 yield name, index, of_split.of_buckets(range(first + group.start, first + group.stop))
 
     def merge(self, part: tuple[str, int, FragmentTable]) -> WrittenShard:
-        """Writes a shard under a name of its own."""
+        """Writes a shard to a new file in staging, with a random name."""
         split, index, buckets = part
         shard = write_shard(
             layout.join(self.options.staging, f"shard-{uuid.uuid4().hex}"),
@@ -132,17 +135,19 @@ class MergeFragments(beam.DoFn):
 
 
 def carrier(options: ShardOptions) -> ByValue | ByFile:
-    """Returns how the runner's shuffle carries the pieces of shards."""
+    """Returns how records go through the runner's shuffle: the records themselves, or the places of files with them."""
     return ByValue() if options.spills is None else ByFile(options.spills)
 
 
 class AssignShards(beam.DoFn):
-    """Encoded -> (bucket, piece as `ByValue` or `ByFile` sends it), which the runner shuffles.
+    """Draws a bucket for each record, and yields pairs (bucket, piece), which the runner groups by bucket.
 
-    Batches are collected first: with thousands of buckets, each batch by itself would be cut into single records.
+    A piece holds the records of one bucket, in the form in which `ByValue` or `ByFile` sends them. Several batches are
+    collected before they are cut into pieces: with thousands of buckets, a single batch would be cut into pieces of one
+    record each.
     """
 
-    waiting: list[tuple[np.ndarray, pa.LargeBinaryArray]]
+    waiting: list[tuple[np.ndarray, pa.LargeBinaryArray]]  # the collected batches: the records' buckets, and the frames
 
     def __init__(self, options: ShardOptions) -> None:
         self.options = options
@@ -162,7 +167,7 @@ class AssignShards(beam.DoFn):
         yield from map(GlobalWindows.windowed_value, self.pieces())
 
     def pieces(self) -> Iterator[tuple[int, Any]]:
-        """What waits, by bucket."""
+        """Yields the collected records as pieces, by bucket, and empties `waiting`."""
         if self.waiting:
             collected = pa.concat_arrays([records for _, records in self.waiting])
             buckets = np.concatenate([buckets for buckets, _ in self.waiting])
@@ -171,10 +176,11 @@ class AssignShards(beam.DoFn):
 
 
 class WriteShards(beam.DoFn):
-    """(bucket, pieces as they were sent) -> WrittenShards. Goes through the pieces once, and holds few of them.
+    """Permutes the records of each bucket and writes them as one or more shards. Takes (bucket, sent pieces).
 
-    The number of buckets is planned before the data is read. A bucket that turns out to be larger than a shard should
-    be is cut into several, unless `--num_shards` fixes their number.
+    Reads the pieces only once, and holds few of them in memory. The number of buckets is planned before the data is
+    read, so a bucket may turn out larger than a shard should be. Such a bucket is cut into several shards, unless
+    `--num_shards` fixes the number of shards.
     """
 
     def __init__(self, options: ShardOptions) -> None:
@@ -189,6 +195,8 @@ class WriteShards(beam.DoFn):
 
     def write(self, bucket: int, pieces: Iterable[Any]) -> Iterator[WrittenShard]:
         """Writes the shards of a bucket, and yields each when it is written."""
+        # Of the shards of a split, those of bucket b have the indices (b << 32), (b << 32) + 1, ..., so that they sort
+        # by bucket, and then by their number within the bucket.
         options = self.options
         split = options.plan.split_of(bucket)
         index = bucket - options.plan.first(split)
@@ -211,14 +219,14 @@ class WriteShards(beam.DoFn):
 
 
 class _Parts:
-    """Chunks of records, handed out part by part."""
+    """Divides a stream of chunks of records into parts, by the number of bytes."""
 
     def __init__(self, chunks: Iterator[pa.LargeBinaryArray]) -> None:
         self._chunks = chunks
         self._bytes = 0
 
     def up_to(self, end: float) -> Iterator[pa.LargeBinaryArray]:
-        """The chunks of the next part, which ends where `end` bytes in all have been handed out."""
+        """Yields the chunks of the next part, until this and the earlier parts together have at least `end` bytes."""
         while self._bytes < end:
             frames = next(self._chunks)
             self._bytes += int(lengths(frames).sum())

@@ -1,4 +1,8 @@
-"""Shuffles records on a cluster: buckets may be larger than memory, and pieces larger than Beam takes."""
+"""Shuffles records on a cluster, where a bucket may be larger than a worker's memory.
+
+A piece is a group of records of one bucket that is sent together. `ByValue` and `ByFile` carry pieces through the
+runner's shuffle; `ShuffledGroup` permutes the records of a bucket, through local files if they exceed the memory.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +24,39 @@ from schemas.dataset import layout
 from schemas.errors import MillraceError
 from schemas.storage import folders
 
-BUDGET = 12 << 20  # bytes of records that are held in memory; permuting them takes twice as much again
-FANOUT = 32
-CHUNK = 1 << 20  # bytes that are yielded at once
+BUDGET = 12 << 20  # bytes of records that a group holds in memory; permuting them takes twice as much in addition
+FANOUT = 32  # the number of files that a group larger than BUDGET is divided into
+CHUNK = 1 << 20  # bytes of records that are yielded at once
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Framed records, concatenated, and the length of each (int32)."""
+    """Framed records as one byte string.
+
+    Attributes:
+        lengths: the length of each frame in bytes, int32 `[records]`.
+        data: the concatenated frames.
+    """
 
     lengths: np.ndarray
     data: bytes
 
     @property
     def records(self) -> pa.LargeBinaryArray:
-        """The records as an array that shares these bytes."""
+        """The records as an Arrow array, which shares the memory of `data`."""
         return examples.of_lengths(self.lengths, self.data)
 
 
 def spans(lengths: np.ndarray, size: int) -> Iterator[tuple[int, int, int]]:
-    """Cuts consecutive records into runs of at most `size` bytes, or of one: where each begins, ends, and its bytes."""
+    """Divides consecutive records into runs of at most `size` bytes. A larger record is a run by itself.
+
+    Args:
+        lengths: the length of each record in bytes.
+        size: the most bytes of a run.
+
+    Yields:
+        The index of the run's first record, the index after its last record, and the run's bytes.
+    """
     ends = np.cumsum(lengths, dtype=np.int64)
     start = before = 0
     while start < len(ends):
@@ -49,7 +66,13 @@ def spans(lengths: np.ndarray, size: int) -> Iterator[tuple[int, int, int]]:
 
 
 def pieces_by_bucket(frames: pa.LargeBinaryArray, buckets: np.ndarray) -> Iterator[tuple[int, Piece]]:
-    """Yields the records of each bucket that occurs in `buckets`, in ascending order of the buckets."""
+    """Groups records by their buckets. Yields each bucket that occurs, in ascending order, with a piece of its records.
+
+    Args:
+        frames: the framed records, large_binary `[n]`.
+        buckets: the bucket of each record, int `[n]`.
+    """
+    # Sorts by bucket; `bounds` are the indices where the bucket changes, with both ends.
     order = np.argsort(buckets, kind="stable")
     ordered, taken = buckets[order], frames.take(pa.array(order))
     bounds = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(order)]
@@ -61,12 +84,16 @@ def pieces_by_bucket(frames: pa.LargeBinaryArray, buckets: np.ndarray) -> Iterat
 
 
 class ShuffledGroup:
-    """The records of one group: taken in by `read`, then yielded in random order by `chunks`. Use as a context manager.
+    """Puts the records of one group in random order: `read` takes the records in, then `chunks` yields them.
+
+    A group of at most `budget` bytes stays in memory. The records of a larger group are spread at random over FANOUT
+    local files. Then each file is shuffled in the same way, as a group of its own, and the files are yielded one after
+    the other. Use as a context manager: leaving the block removes the files.
 
     Args:
-        seed: of the random order; the same pieces in the same order give the same result.
-        budget: bytes of records in memory.
-        chunk: bytes that `chunks` yields at once.
+        seed: the seed of the random order; the same pieces in the same order give the same result.
+        budget: the bytes of records to hold in memory.
+        chunk: the bytes of records that `chunks` yields at once.
     """
 
     def __init__(self, seed: tuple[int, ...], *, budget: int = BUDGET, chunk: int = CHUNK) -> None:
@@ -83,7 +110,7 @@ class ShuffledGroup:
         self._folder.close()
 
     def read(self, pieces: Iterable[Piece]) -> None:
-        """Takes in all records; goes through `pieces` once."""
+        """Takes in all records. Iterates over `pieces` only once."""
         rng = np.random.default_rng([*self._seed, 0])
         waiting = 0
         for piece in pieces:
@@ -99,7 +126,7 @@ class ShuffledGroup:
             self._files.close()
 
     def _spill(self, rng: np.random.Generator) -> None:
-        """Sends the records that are held to the files."""
+        """Writes the records that are in memory to the files, each record to a random one."""
         if self._files is None:
             self._files = _Files(self._folder.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
         pieces, self._held = self._held, []
@@ -109,7 +136,7 @@ class ShuffledGroup:
                 self._files.add(number, piece)
 
     def chunks(self) -> Iterator[pa.LargeBinaryArray]:
-        """Yields the framed records in random order, some at a time."""
+        """Yields the framed records in random order, about `chunk` bytes at a time."""
         if self._files is None:
             pieces, self._held = self._held, []
             yield from self._permuted(pieces)
@@ -120,6 +147,7 @@ class ShuffledGroup:
                 yield from part.chunks()
 
     def _permuted(self, pieces: list[Piece]) -> Iterator[pa.LargeBinaryArray]:
+        """Yields the records of pieces in memory in random order. Empties the list, to free the memory."""
         if not pieces:
             return
         frames = pa.concat_arrays([piece.records for piece in pieces])
@@ -130,7 +158,7 @@ class ShuffledGroup:
 
 
 class _Files:
-    """FANOUT local files of records, each with a file of lengths; written in turn, then read."""
+    """FANOUT local files of records. A second file for each holds the records' lengths. First written, then read."""
 
     def __init__(self, folder: str) -> None:
         self._paths = [os.path.join(folder, f"{number}") for number in range(FANOUT)]
@@ -146,11 +174,14 @@ class _Files:
         self._lengths[number].write(piece.lengths.tobytes())
 
     def close(self) -> None:
-        """Ends the writing."""
+        """Closes the files, after which `pieces` may read them."""
         self._open.close()
 
     def pieces(self, number: int, size: int) -> Iterator[Piece]:
-        """Yields the records of a file, in pieces of about `size` bytes; the file is removed at the end."""
+        """Yields the records of file `number`, in pieces of at most `size` bytes, and then removes the file.
+
+        A record larger than `size` is a piece by itself.
+        """
         path = self._paths[number]
         lengths = np.fromfile(f"{path}.lengths", np.int32)
         with open(path, "rb") as file:
@@ -161,36 +192,38 @@ class _Files:
 
 @dataclasses.dataclass(frozen=True)
 class ByValue:
-    """The runner carries the records: (lengths, framed records).
+    """Sends the records themselves through the runner's shuffle, each piece as (lengths, framed records).
 
     Attributes:
-        sent: the type of (bucket, what is shuffled for a piece), by which Beam chooses the coder.
-        collect: bytes of records that a bundle collects before it sends them.
+        sent: the type of the pairs that are shuffled, (bucket, sent piece). Beam chooses the coder by this type.
+        collect: the bytes of records that a bundle collects before it sends them.
     """
 
     sent: ClassVar[Any] = tuple[int, tuple[bytes, bytes]]
     collect: ClassVar[int] = 32 << 20
 
     def send(self, pieces: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, Any]]:
-        """Yields what is shuffled in place of pieces, by bucket."""
+        """Turns pairs (bucket, piece) into pairs (bucket, sent piece), which the runner can encode."""
         for bucket, piece in pieces:
             yield bucket, (piece.lengths.tobytes(), piece.data)
 
     def receive(self, sent: Iterable[Any]) -> Iterator[Piece]:
-        """Yields the pieces, one after the other; goes through `sent` once."""
+        """Turns the sent pieces of a bucket back into pieces. Iterates over `sent` only once."""
         for lengths, data in sent:
             yield Piece(np.frombuffer(lengths, np.int32), data)
 
 
 @dataclasses.dataclass(frozen=True)
 class ByFile:
-    """The runner carries places: (file, offset, records, bytes of the records). See `ByValue`.
+    """Writes the records to shared files, and sends only their places through the runner's shuffle.
 
-    The pieces of one call of `send` are one file, whose name is unique even if a bundle is retried; each is its lengths
-    and then its records. `receive` changes no file, so it can be repeated.
+    A sent piece is (file, offset, number of records, bytes of the records). Each call of `send` writes all its pieces
+    to one file: for each piece, the lengths of the records and then the records. The file's name is random, so that a
+    bundle that the runner repeats does not overwrite an earlier file. `receive` changes no file, so it can be repeated.
+    `sent` and `collect` are as in `ByValue`.
 
     Args:
-        folder: of the files, on storage that all workers share.
+        folder: the folder for the files, on storage that all workers share.
     """
 
     folder: str
@@ -205,7 +238,7 @@ class ByFile:
                 places.append((bucket, (path, file.tell(), len(piece.lengths), len(piece.data))))
                 file.write(piece.lengths.tobytes())
                 file.write(piece.data)
-        yield from places  # once the file is there
+        yield from places  # only now, when the file is complete and has its name
 
     def receive(self, sent: Iterable[Any]) -> Iterator[Piece]:
         for path, start, rows, size in sent:
