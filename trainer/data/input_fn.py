@@ -1,16 +1,18 @@
 """Reads a dataset's records: shards in, batches of (features, label) out.
 
-Transformed records of a CSV dataset are parsed in blocks, in C++; parsing them one by one is ten times slower. In
-training the shards are opened in random order and read in parallel, in blocks. The thread that reads a block also
-parses it. Windows of many blocks are then shuffled completely (`trainer.data.epochs`): a stage that handles
-records one by one would limit the rate. (The job has distributed the records among the shards at random, and shuffled
-each shard.) A split of moderate size is read once and cached in memory, which leaves more of the cores to the model.
+The transformed records of a CSV dataset are parsed in blocks, by one C++ op for each block. To parse them one by one is
+ten times slower. In training, the shards are opened in random order and read in parallel. The thread that reads a block
+also parses it. Windows of many blocks are then shuffled completely (`trainer.data.epochs`), because a stage that
+handles records one by one would limit the speed. The job that wrote the dataset has already distributed the records
+among the shards at random and shuffled each shard. A split of moderate size is read once and cached in memory, which
+leaves more of the cores to the model.
+
 Evaluation and prediction read the shards one after the other, so that every run sees the same records in the same
 order.
 
-Images are decoded, and in training cropped and augmented, one by one on every core (`trainer.images.inputs`). Each
-open shard has a shuffle buffer of its own, so that images are shuffled in parallel. A split whose decoded images fit is
-decoded once and held in memory, too; the pixels of its crops are the same.
+Images are decoded one by one on all cores, and in training they are also cropped and augmented
+(`trainer.images.inputs`). Each open shard has a shuffle buffer of its own, so that images are shuffled in parallel. If
+the decoded images of a split fit in memory, they are decoded once and kept there; their crops have the same pixels.
 """
 
 from __future__ import annotations
@@ -49,32 +51,34 @@ from trainer.images.inputs import decoded_windows, image_examples, pair_examples
 from trainer.images.summaries import name_split
 
 ModeKeys = tf_estimator.ModeKeys
-READ_TOGETHER = 4096  # rows, at most: of a shard, before the next one's turn
-ROW_BLOCK = 64  # rows, at least
+READ_TOGETHER = 4096  # the most rows that are read from a shard before the next shard's turn
+ROW_BLOCK = 64  # the fewest rows that are read from a shard before the next shard's turn
 IMAGE_BLOCK = 16
-UNPACKED = 8  # times the size of a compressed shard: about what its records take
-MEASURED = 64  # records, whose images say how large the others are, decoded
-STRING = 64  # bytes, about what one takes
+UNPACKED = 8  # the records of a compressed shard take about this many times its size
+MEASURED = 64  # records: the decoded size of all images is estimated from theirs
+STRING = 64  # bytes: the assumed size of a string value
 
 
-@tf.autograph.experimental.do_not_convert  # here no Python `if` or loop depends on a tensor; to convert takes a second
+@tf.autograph.experimental.do_not_convert  # no `if` or loop here depends on a tensor; converting takes 1 s
 def input_fn(
     dataset: OpenDataset, split: str, *, mode: str, options: InputOptions, config: Any = None
 ) -> tf.data.Dataset:
-    """Reads a split.
+    """Reads a split as batches of (features, label).
 
     Args:
       dataset: an opened dataset; its manifest names the shards.
       split: 'train', 'eval' or 'test'.
-      mode: a `tf_estimator.ModeKeys`. TRAIN shuffles, repeats and reads this worker's part; EVAL and PREDICT read the
-        whole split in order. The key is among the features in PREDICT only.
-      options: see `InputOptions`.
-      config: the `RunConfig` of a cluster's task, which says what part of the split it reads.
+      mode: a `tf_estimator.ModeKeys`. TRAIN shuffles, repeats and reads this worker's part of the split; EVAL and
+        PREDICT read the whole split in order. The key column is among the features in PREDICT only.
+      options: batch size, shuffling, caching and the place where reading starts.
+      config: in training, the `RunConfig` of a cluster's task, which tells the worker's index and the number of
+        workers. None: this process reads as `options` say.
 
     Returns:
-      A `tf.data.Dataset` of (features, label): features by name, each `[batch]`, `[batch, n]` or a SparseTensor, the
-      weight among them; the label int64 `[batch]` (a class) or float32 `[batch]`. Of images, the features are uint8
-      `[batch, height, width, 3]`: `image`, or `left` and `right`.
+      A `tf.data.Dataset` of (features, label). The features are a dictionary by name, which includes the weight column.
+      Each feature is `[batch]`, `[batch, n]` or a SparseTensor. The label is int64 `[batch]` (a class id) or float32
+      `[batch]` (a number). For images, the features are uint8 `[batch, height, width, 3]`: `image`, or `left` and
+      `right` for pairs of images.
 
     Raises:
       MillraceError: the dataset has no such split.
@@ -99,11 +103,13 @@ def input_fn(
 
 
 def stored_records(dataset: OpenDataset, split: str, mode: str, options: InputOptions) -> tf.data.Dataset:
-    """Reads a split's serialized records, in the order and as often as the mode reads them.
+    """Reads a split's serialized records for a mode.
+
+    TRAIN shuffles and repeats the records; EVAL and PREDICT read them in the order of the shards.
 
     Returns:
-      A Dataset of string: batches of a CSV dataset's records, `[batch_size]`, the last one smaller unless it is
-      dropped; one by one, `[]`, those of images.
+      A Dataset of serialized records, string. Records of a CSV dataset come in batches, `[batch_size]`; the last batch
+      is smaller unless it is dropped. Records of images come one by one, `[]`.
     """
     rows = dataset.image_schema is None
     if mode == ModeKeys.TRAIN:
@@ -113,9 +119,11 @@ def stored_records(dataset: OpenDataset, split: str, mode: str, options: InputOp
 
 
 def untuned(rows: tf.data.Dataset) -> tf.data.Dataset:
-    """Turns off tf.data's own timing of every stage: a record is so small that its timing costs as much again.
+    """Turns off tf.data's autotuning, and lets one thread parse a block.
 
-    A block is parsed by one thread, the one that has read it: more than one share what is in its cache.
+    Autotuning measures the time of every element in every stage. A row is so small that the measurement would take as
+    long as the work. A block is parsed by the thread that has read it, because several threads would share one core's
+    cache.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -124,12 +132,13 @@ def untuned(rows: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def is_held(dataset: OpenDataset, split: str, options: InputOptions) -> bool:
-    """Returns whether training reads a split once and holds it in memory."""
+    """Returns whether training reads a split once and keeps it in memory."""
     if not options.shuffle_buffer:
         return False
     if dataset.image_schema is not None:
         return decoded_bytes(dataset, split, most=options.cache_bytes) <= options.cache_bytes
     if parsed_in_blocks(dataset):
+        # Bytes of one parsed row: the number of values times their size; a string counts as STRING bytes.
         spec = training_spec(dataset).values()
         width = sum(math.prod(f.shape) * max(f.dtype.size, STRING * (f.dtype == tf.string)) for f in spec)
         return dataset.rows(split) * width <= options.cache_bytes
@@ -138,9 +147,10 @@ def is_held(dataset: OpenDataset, split: str, options: InputOptions) -> bool:
 
 
 def decoded_bytes(dataset: OpenDataset, split: str, *, most: int) -> int:
-    """Returns about the size of a split's decoded images in bytes; if it is over `most`, a number over it.
+    """Estimates the size of a split's decoded images in bytes.
 
-    Images are not opened if the encoded images alone take more.
+    The estimate reads the first images. If the encoded images alone take more than `most` bytes, their size is returned
+    instead, and no image is read.
     """
     size, rows = sum(shard.bytes for shard in dataset.manifest.splits[split].shards), dataset.rows(split)
     if not rows or not most or size > most:
@@ -149,25 +159,40 @@ def decoded_bytes(dataset: OpenDataset, split: str, *, most: int) -> int:
 
 
 def image_bytes(dataset: OpenDataset, split: str) -> int:
-    """Returns about the size of a decoded image, which follows from the first `MEASURED`."""
+    """Estimates the size of one decoded image in bytes, as the mean of the first `MEASURED` images of the split."""
     images = [record["image"] for record in read_records(dataset, split, MEASURED)]
     return 3 * sum(image.height * image.width for image in images) // max(len(images), 1)
 
 
 def window_images(dataset: OpenDataset, split: str, rows: int, size: int) -> int:
-    """Returns how many of `rows` images are decoded together to draw pairs: equal windows of at most `size` bytes."""
+    """Returns how many images are decoded together, as a window from which pairs are drawn.
+
+    Args:
+      dataset: the opened dataset.
+      split: the name of the split.
+      rows: the number of images to divide into windows.
+      size: the most bytes that the decoded images of a window may take.
+
+    Returns:
+      The number of images in a window, at least 2 if there are as many. The windows are about equally large.
+    """
     most = max(2, size // max(image_bytes(dataset, split), 1))
     rows = max(rows, 1)
+    # The inner division gives the number of windows; the outer one divides the images equally among them.
     return math.ceil(rows / math.ceil(rows / most))
 
 
 def row_batches(
     dataset: OpenDataset, split: str, options: InputOptions, parse: Callable[[tf.Tensor], Any] | None = None
 ) -> tf.data.Dataset:
-    """Batches one worker's part of a CSV split for training: what `parse` makes of records, or the records.
+    """Reads one worker's part of a CSV split for training, in batches.
 
     Args:
-      parse: takes string `[n]` and gives dense tensors `[n, ...]`.
+      dataset: the opened dataset.
+      split: the name of the split.
+      options: how the split is shuffled, cached and repeated.
+      parse: turns serialized records, string `[n]`, into dense tensors `[n, ...]`. None: the batches hold serialized
+        records.
     """
 
     def blocks(seed: tf.Tensor) -> tf.data.Dataset:
@@ -175,6 +200,7 @@ def row_batches(
 
     any_order = tf.zeros([2], tf.int64)
     if not options.shuffle_buffer:
+        # Without shuffling, a resumed training skips records in the first epoch only; the later epochs are whole.
         more = None if options.num_epochs is None else options.num_epochs - 1
         first = without_first(blocks(any_order), options.start.record)
         rows_in_order = first.concatenate(blocks(any_order).repeat(more))
@@ -196,7 +222,10 @@ def row_batches(
 
 
 def window_rows(options: InputOptions) -> int:
-    """Returns rows that are shuffled whole: what is as good as the shuffle buffer that was asked for, or better."""
+    """Returns the number of rows in a shuffled window.
+
+    A window of twice the size of the requested shuffle buffer separates neighbours as well as the buffer would.
+    """
     return max(2 * options.shuffle_buffer, GATHERED)
 
 
@@ -208,11 +237,15 @@ def row_blocks(
     *,
     seed: tf.Tensor,
 ) -> tf.data.Dataset:
-    """Reads one worker's part of a CSV split once, in blocks, in the order in which shards are opened.
+    """Reads one worker's part of a CSV split once, in blocks of rows.
 
     Args:
-      parse: as above.
-      seed: the epoch's, int64 `[2]`.
+      dataset: the opened dataset.
+      split: the name of the split.
+      options: how many shards are open at a time, and how reading is shuffled.
+      parse: turns serialized records, string `[n]`, into dense tensors `[n, ...]`. None: the blocks hold serialized
+        records.
+      seed: the epoch's seed, int64 `[2]`, which decides the order in which shards are opened.
     """
 
     def blocks(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
@@ -223,13 +256,16 @@ def row_blocks(
 
 
 def block_length(options: InputOptions, open_shards: int) -> int:
-    """Returns how many rows training takes from a shard before the next one's turn; a window has several blocks."""
+    """Returns how many rows training takes from a shard before the next shard's turn.
+
+    The number is small enough that a window holds several blocks of every open shard.
+    """
     share = window_rows(options) // (4 * open_shards) if options.shuffle_buffer else 0
     return min(READ_TOGETHER, max(ROW_BLOCK, share))
 
 
 def parser(dataset: OpenDataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[str, Any], tf.Tensor]]:
-    """Returns a function that makes (features, label) of serialized records of a CSV dataset, string `[n]`."""
+    """Returns a function that parses serialized records of a CSV dataset, string `[n]`, into (features, label)."""
     spec = stored_spec(dataset) if mode == ModeKeys.PREDICT else training_spec(dataset)
     label = dataset.schema.label.name
 
@@ -241,11 +277,14 @@ def parser(dataset: OpenDataset, mode: str) -> Callable[[tf.Tensor], tuple[dict[
 
 
 def packing_parser(dataset: OpenDataset) -> tuple[Callable[[tf.Tensor], Any], Callable[..., Any]]:
-    """Returns `parser` for training in two steps, between which rows are shuffled.
+    """Splits the parsing of a CSV dataset's records into two functions, so that rows can be shuffled between them.
+
+    Shuffling 1,000 tensors costs 1,000 gathers. The first function therefore stacks all features that are single
+    numbers into one float32 matrix, and the second function takes the matrix apart after the shuffle.
 
     Returns:
-      What makes one tensor of all single numbers, since to shuffle 1,000 tensors is the work of 1,000; and what makes
-      (features, label) of that.
+      Two functions. `pack` turns serialized records, string `[n]`, into (other features, the matrix, label). `unpack`
+      turns the result of `pack` into (features, label).
     """
     parse, label = parser(dataset, ModeKeys.TRAIN), dataset.schema.label.name
     spec = {name: entry for name, entry in training_spec(dataset).items() if name != label}
@@ -268,7 +307,9 @@ def packing_parser(dataset: OpenDataset) -> tuple[Callable[[tf.Tensor], Any], Ca
 def images(
     dataset: OpenDataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions
 ) -> tf.data.Dataset:
-    """Returns (features, label) of one image after the other. Training holds a split that fits in memory, decoded."""
+    """Reads a split's images one by one, as (features, label). Training caches the decoded images if they fit in
+    memory.
+    """
     crops = augment.augment_options(options.augmentation, stored_as.input_size)
     training = mode == ModeKeys.TRAIN
     seeds = image_seeds(dataset, split, options) if training else None
@@ -281,7 +322,11 @@ def images(
 
 
 def held_window(dataset: OpenDataset, split: str, stored_as: ImageOptions, options: InputOptions) -> tf.data.Dataset:
-    """Repeats one worker's part of a split, decoded once: (a `Window`, an order)."""
+    """Decodes one worker's part of a split once, and repeats it from memory in another random order in each epoch.
+
+    Returns:
+      A Dataset of (`Window`, order), one element for each epoch; `trainer.data.epochs` describes the order.
+    """
     rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     records = side_by_side(
         dataset, split, options, lambda shard, *_: shard, seed=tf.zeros([2], tf.int64), block_length=IMAGE_BLOCK
@@ -293,7 +338,12 @@ def held_window(dataset: OpenDataset, split: str, stored_as: ImageOptions, optio
 def pairs(
     dataset: OpenDataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions
 ) -> tf.data.Dataset:
-    """Returns (features, label) of one pair of images after the other; see `trainer.data.pairs`."""
+    """Reads a split's pairs of images one by one, as (features, label). `trainer.data.pairs` describes which pairs are
+    drawn.
+
+    An evaluation draws the same pairs every time. Training draws new pairs in each epoch: from the whole split if its
+    decoded images fit in memory, else from windows of it.
+    """
     training = mode == ModeKeys.TRAIN
     if not training:
         rows = evaluated_together(dataset, split)
@@ -319,12 +369,20 @@ def pairs(
 
 
 def evaluated_together(dataset: OpenDataset, split: str) -> int:
-    """Returns how many images an evaluation draws pairs of: it depends on the dataset alone, so that the pairs do."""
+    """Returns how many images form a window in an evaluation of pairs.
+
+    The number depends on the dataset alone, so that the same pairs are drawn on every machine.
+    """
     return window_images(dataset, split, dataset.rows(split), WINDOW_BYTES)
 
 
 def evaluation_pairs(dataset: OpenDataset, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns an evaluation's pairs: the places of their records in the split, int64 `[n, 2]`, and 1 if they match."""
+    """Finds which pairs an evaluation draws, without decoding the images.
+
+    Returns:
+      The indices of the two records of each pair in the split, int64 `[n, 2]`, and 1 where both images are of one
+      identity, else 0, int64 `[n]`.
+    """
     rows, spec = evaluated_together(dataset, split), {CLASS: tf.io.FixedLenFeature([], tf.int64)}
     records = stored(list(dataset.shards(split)), dataset.compression).batch(rows)
     labels = records.map(lambda serialized: tf.io.parse_example(serialized, spec)[CLASS])
@@ -334,31 +392,37 @@ def evaluation_pairs(dataset: OpenDataset, split: str) -> tuple[np.ndarray, np.n
 
 
 def image_seeds(dataset: OpenDataset, split: str, options: InputOptions) -> tf.data.Dataset:
-    """Returns the seeds of the augmentations in TRAIN: of each image, or pair, of each epoch."""
+    """Returns the seeds of the augmentations in TRAIN: one for each image, or pair of images, of each epoch."""
     rows = part_rows(dataset, split, num_workers=options.num_workers, worker=options.worker)
     return augment.seeds(options.seed, begin=options.start.records(rows))
 
 
 def stored_spec(dataset: OpenDataset) -> dict[str, Any]:
-    """Returns how a record of the shards is parsed."""
+    """Returns the feature spec of `tf.io.parse_example` for a record of the shards."""
     if dataset.image_schema is not None:
         return record_spec(dataset.image_schema.images)
     return dict(tft.TFTransformOutput(dataset.graphs_dir).transformed_feature_spec())
 
 
 def training_spec(dataset: OpenDataset) -> dict[str, Any]:
-    """Returns how a record of a CSV dataset's shards is parsed in training, without the key."""
+    """Returns the feature spec of `tf.io.parse_example` for a record of a CSV dataset in training, without the key
+    column.
+    """
     key = dataset.schema.key
     return {name: entry for name, entry in stored_spec(dataset).items() if key is None or name != key.name}
 
 
 def parsed_in_blocks(dataset: OpenDataset) -> bool:
-    """Returns whether training parses a CSV dataset's records before it shuffles them: where all features are dense."""
+    """Returns whether training parses a CSV dataset's records before the shuffle: only if all features are dense."""
     return all(isinstance(entry, tf.io.FixedLenFeature) for entry in training_spec(dataset).values())
 
 
 def shuffled(dataset: OpenDataset, split: str, options: InputOptions) -> tf.data.Dataset:
-    """Reads one worker's part of an image split in another order in each epoch: serialized records, `[]`."""
+    """Reads one worker's part of an image split, in another order in each epoch.
+
+    Returns:
+      A Dataset of serialized records, string `[]`.
+    """
 
     def epoch(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
         return shuffled_once(dataset, split, options, seed).skip(before)
@@ -367,7 +431,11 @@ def shuffled(dataset: OpenDataset, split: str, options: InputOptions) -> tf.data
 
 
 def shuffled_once(dataset: OpenDataset, split: str, options: InputOptions, seed: tf.Tensor) -> tf.data.Dataset:
-    """Reads one epoch of `shuffled`, record by record: they are large, and cost more to copy into blocks."""
+    """Reads one epoch of one worker's part of an image split, in the random order of `seed`.
+
+    Images pass through shuffle buffers record by record, unlike rows: they are large, and copying them into windows
+    would cost more. Each open shard has an equal share of the buffer.
+    """
 
     def records_of(records: tf.data.Dataset, seed: tf.Tensor, open_shards: int) -> tf.data.Dataset:
         size = math.ceil(options.shuffle_buffer / open_shards)
@@ -377,10 +445,11 @@ def shuffled_once(dataset: OpenDataset, split: str, options: InputOptions, seed:
 
 
 def find_unreadable_shard(dataset: OpenDataset, split: str) -> MillraceError | None:
-    """Reads a split's shards through, one by one, after a read of them failed.
+    """Looks for the damaged shard after reading a split has failed, by reading its shards one by one.
 
     Returns:
-      What is wrong with the first that cannot be read, naming the file and the record; None where all can be.
+      The error of the first shard that cannot be read, with the file's name and the number of records before the
+      damage; None if all shards can be read.
     """
     spec = stored_spec(dataset)
     for path in dataset.shards(split):

@@ -1,4 +1,4 @@
-"""Derives the options of `input_fn` from a dataset and the options of a training, and where reading begins."""
+"""Derives the options of `input_fn` from a dataset and a training's options; says where reading begins."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from trainer.spec.options import TrainingPlan
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """The place where reading begins.
+    """The place in the sequence of epochs where reading begins.
 
     Attributes:
-      epoch: the number of the epoch, from 0; its order follows from the seed and this number alone.
-      record: how many records of that epoch are left out, since they were read before.
+      epoch: the number of the epoch, from 0. The order of an epoch depends only on the seed and this number.
+      record: how many records of that epoch are skipped, because they were read before.
     """
 
     epoch: int = 0
     record: int = 0
 
     def records(self, rows: int) -> int:
-        """Returns how many records were read before, in epochs of `rows`."""
+        """Returns the number of records before this place, if each epoch has `rows` records."""
         return self.epoch * rows + self.record
 
     def after(self, records: int, *, rows: int) -> Position:
-        """Returns the place that many records further on, in epochs of `rows`."""
+        """Returns the place `records` records later, if each epoch has `rows` records."""
         epochs, record = divmod(self.record + records, rows)
         return Position(self.epoch + epochs, record)
 
     def next_epoch(self) -> Position:
-        """Returns the beginning of the next epoch; the place itself if an epoch begins there."""
+        """Returns the beginning of the next epoch, or this place if it is the beginning of an epoch."""
         return Position(self.epoch + 1) if self.record else self
 
 
@@ -45,20 +45,22 @@ class InputOptions:
 
     Attributes:
       batch_size: examples in a batch.
-      shuffle_buffer: how well records are shuffled in TRAIN, as the size of the equivalent shuffle buffer. Images that
-        are not cached pass such a buffer, shared by all open shards; rows are shuffled in windows of twice as many. 0
-        leaves them in the order in which they are read.
-      cache_bytes: a CSV split is cached in memory in TRAIN, and shuffled completely, if its parsed values take at most
-        this many bytes; never with a `shuffle_buffer` of 0. If features are sparse, unparsed records are cached and the
-        shards' bytes count, `UNPACKED` times if they are compressed. Images are cached decoded; the first `MEASURED`
-        records say about what all take. `millrace train` gives images `image_cache_bytes`.
-      num_epochs: passes over the split; None repeats forever in TRAIN, and is one pass otherwise.
+      shuffle_buffer: how well records are shuffled in TRAIN, as the size of an equivalent shuffle buffer. Images that
+        are not cached pass through a buffer of this size, which all open shards share. Rows are shuffled in windows of
+        twice this size. 0: the records stay in the order in which they are read.
+      cache_bytes: the most memory for a cached split in TRAIN. A CSV split whose parsed values take no more is cached
+        and shuffled completely, unless `shuffle_buffer` is 0. If features are sparse, unparsed records are cached, and
+        the bytes of the shards count, times `UNPACKED` if the shards are compressed. Images are cached decoded; their
+        size is estimated from the first `MEASURED` records. `millrace train` sets this to `image_cache_bytes()` for
+        images.
+      num_epochs: passes over the split. None repeats forever in TRAIN, and means one pass in the other modes.
       cycle_length: the number of shards read in parallel in TRAIN.
       drop_remainder: drop a last batch that is not full, so that shapes are static.
       deterministic: in TRAIN, reproduce the order for a given seed, at some cost in speed.
-      seed: of the shuffling; None draws one.
-      start: where TRAIN begins, for a training that resumes. Exact where the order is: with `deterministic` and a seed.
-      num_workers: the number of workers that share the split in TRAIN, each reading its own part of it.
+      seed: the seed of the shuffling; None draws one.
+      start: where TRAIN begins, for a training that resumes. The place is exact only if the order is reproducible: with
+        `deterministic` and a seed.
+      num_workers: the number of workers that share the split in TRAIN; each reads its own part.
       worker: the index of this worker, from 0.
       augmentation: image augmentation in TRAIN.
     """
@@ -77,9 +79,12 @@ class InputOptions:
     augmentation: Augmentation = dataclasses.field(default_factory=Augmentation)
 
     def for_task(self, config: Any) -> InputOptions:
-        """Returns the options for one task of a cluster, given its `RunConfig`: a worker reads its part of the split.
+        """Returns the options for one task of a cluster: a worker reads its own part of the split.
 
         The options of the evaluator and of parameter servers do not change.
+
+        Args:
+          config: the task's `RunConfig`.
         """
         if config.global_id_in_cluster is None or config.global_id_in_cluster >= config.num_worker_replicas:
             return self
@@ -87,21 +92,22 @@ class InputOptions:
 
 
 SHUFFLE_ROWS = 50_000
-SHUFFLE_BYTES = 64 << 20  # the job has shuffled the shards; raw images are large, and three windows of rows are held
+SHUFFLE_BYTES = 64 << 20  # raw images are large, and three windows of rows are in memory
 IMAGE_CACHE_BYTES = 512 << 20  # decoded, at most: some 2,700 photos of 256 x 256
-EVAL_BATCH = 2048  # rows; images are evaluated in batches of what training can hold
-memory_at_first = functools.cache(available_memory)  # what a training takes must not change the order in which it reads
+EVAL_BATCH = 2048  # rows; images are evaluated in batches of the training's size
+memory_at_first = functools.cache(available_memory)  # cached: a training's own memory must not change its order
 
 
 def image_cache_bytes() -> int:
-    """Returns how many bytes of decoded images a training holds: a quarter of the memory available at first.
+    """Returns how many bytes of decoded images a training may cache: at most a quarter of the free memory at the start.
 
-    They take twice as much while they are decoded, which leaves half to the training. The order of reading follows from
-    this number, so it is halved until it fits: a training that resumes with a little more or less memory mostly finds
-    the same. It is never raised: all machines with 2 GB have the same.
+    While images are decoded, they take twice as much, so half of the memory remains for the training. The order of
+    reading depends on this number. The number is therefore `IMAGE_CACHE_BYTES`, halved until it fits: a training that
+    resumes with a little more or less memory mostly gets the same number, and all machines with 2 GB or more of free
+    memory get the same.
     """
     size = IMAGE_CACHE_BYTES
-    while size > max(0, memory_at_first()) // 4:  # below 0: more is used than the limit of a group
+    while size > max(0, memory_at_first()) // 4:  # below 0: a control group uses more than its limit
         size //= 2
     return size
 
@@ -109,7 +115,16 @@ def image_cache_bytes() -> int:
 def input_options(
     dataset: OpenDataset, options: TrainingPlan, *, split: str, mode: str, replicas: int = 1
 ) -> InputOptions:
-    """Returns how a split is read in a mode. In training, each replica's share of a batch is read as a batch."""
+    """Returns how a split is read in a mode.
+
+    Args:
+      dataset: the opened dataset.
+      options: the options of the training.
+      split: the name of the split.
+      mode: a `tf_estimator.ModeKeys`.
+      replicas: the number of replicas that share a batch in training. Each reads its share, so the batch size is
+        divided by this number.
+    """
     images = dataset.image_schema is not None
     batch_size = options.batch_size
     training = mode == tf_estimator.ModeKeys.TRAIN
@@ -129,7 +144,10 @@ def input_options(
 
 
 def shuffle_rows(dataset: OpenDataset, split: str, shuffle_buffer: int | None) -> int:
-    """Returns the shuffle buffer: as asked, or 50,000 records, fewer where they are large or the split is small."""
+    """Returns the size of the shuffle buffer: the requested size, or by default 50,000 records.
+
+    The default is smaller for a small split, and for large records, which together may take `SHUFFLE_BYTES`.
+    """
     if shuffle_buffer is not None:
         return shuffle_buffer
     rows = max(1, dataset.rows(split))

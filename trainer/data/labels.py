@@ -1,4 +1,4 @@
-"""Measures the label of a training: the scale of a number, the shares of classes."""
+"""Measures the labels of a training: the mean and deviation of a number, or the shares of the classes."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ from schemas.spec.images import CLASS
 from trainer.data.epochs import stored
 from trainer.spec.task_spec import LabelScale
 
-MEASURED = 1_000_000  # examples; the job has shuffled them, so that the first ones stand for all
-MEASURED_IMAGES = 10_000  # whose records are large
+MEASURED = 1_000_000  # examples; shards are shuffled, so the first examples represent all
+MEASURED_IMAGES = 10_000  # examples; records of images are large
 BATCH = 10_000
 IMAGE_BATCH = 100
 LOGARITHMS = {"log": np.log, "log1p": np.log1p}
 
 
 def measure_label(dataset: OpenDataset, classes: int | None) -> LabelScale:
-    """Reads the labels of the train split, of a CSV dataset: at most `MEASURED` of them.
+    """Measures the labels of the train split of a CSV dataset; reads at most `MEASURED` of them.
 
-    They are read from the records, which is what a model learns from, whatever a `preprocessing_fn` has made of them.
+    The labels are read from the transformed records, from which the model learns. They may differ from the raw file,
+    since a `preprocessing_fn` may have changed them.
 
     Args:
-      dataset: the dataset.
-      classes: how many classes there are; None: the label is a number.
+      dataset: the opened dataset.
+      classes: the number of classes; None if the label is a number.
 
     Raises:
-      MillraceError: the labels are all the same number, or one has no logarithm although that is learned.
+      MillraceError: the labels are all the same number, or the model learns the label's logarithm and a label has none.
     """
     label = dataset.schema.label
     values = read_labels(dataset, label.name)
     if isinstance(label, CategoryLabel):
-        counts = np.bincount(values, minlength=classes or 0) + 1.0  # as if each were seen once more: none is impossible
+        counts = np.bincount(values, minlength=classes or 0) + 1.0  # + 1: no class has a share of 0
         shares = counts / counts.sum()
         if label.class_weights is None:
             return LabelScale(priors=tuple(shares.tolist()))
+        # A class's weight is inverse to its share, so that all classes contribute equally to the loss.
         weights = 1 / (len(counts) * shares)
         return LabelScale(priors=tuple((shares * weights).tolist()), class_weights=tuple(weights.tolist()))
     if label.transform == "none":
@@ -64,11 +66,14 @@ def measure_label(dataset: OpenDataset, classes: int | None) -> LabelScale:
 
 
 def read_labels(dataset: OpenDataset, name: str) -> np.ndarray:
-    """Returns the first labels of the train split, `[examples]`: int64 of classes, float64 of numbers.
+    """Reads the first labels of the train split.
 
     Args:
-      dataset: the dataset.
-      name: where a record keeps its label.
+      dataset: the opened dataset.
+      name: the name of the label in a record.
+
+    Returns:
+      The labels, `[examples]`: int64 class ids, or float64 numbers.
 
     Raises:
       MillraceError: a number is not finite.
@@ -96,16 +101,21 @@ def read_labels(dataset: OpenDataset, name: str) -> np.ndarray:
 
 
 def positive_class(dataset: OpenDataset, classes: Sequence[str]) -> int:
-    """Returns the id of the class that binary metrics are of: the schema's, or the rarer one in training.
+    """Returns the id of the positive class, for which binary metrics such as precision are computed.
 
-    Of equally frequent classes it is the second. A dataset without statistics is counted in its records.
+    The positive class is the class that the schema names, else the rarer class of the train split, or the second class
+    if both are equally frequent. The frequencies come from the dataset's statistics, or from the records if it has
+    none.
 
     Args:
-      dataset: the dataset.
+      dataset: the opened dataset.
       classes: the class names by id.
 
+    Returns:
+      The id; 1 if there are not two classes, and for pairs of images, where 1 means a match.
+
     Raises:
-      UsageError: the schema names a class that the label does not have, or there are not two classes.
+      UsageError: the schema names a class that the label does not have, or names one for a label without two classes.
     """
     images = dataset.image_schema
     label = None if images is not None else dataset.schema.label

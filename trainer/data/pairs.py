@@ -1,9 +1,10 @@
-"""Pairs of images for a model that compares them: new ones in each step of training, the same in each evaluation.
+"""Draws pairs of images for a model that compares two images: new pairs in each training epoch, fixed pairs in
+evaluation.
 
-Pairs are drawn among images that are in memory together: a whole split, or a window of it. They are drawn by identity,
-which is the class of an image: half of them show one identity twice, half show two. A person of whom there are very
-many images comes up no more often than any other; one of very few comes up less often, since these would soon be
-learned by heart. There are as many pairs as images.
+Pairs are drawn among images that are in memory together: a whole split, or a window of it. There are as many pairs as
+images. The class of an image is its identity, such as a person. Half of the pairs show one identity twice, and half
+show two identities. A person with very many images is drawn no more often than other people. A person with very few
+images is drawn less often, because the model would soon learn these few images by heart.
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ import tensorflow as tf
 
 from trainer.data.epochs import WINDOWS, stream
 
-ENOUGH = 7  # images of an identity, from which on it comes up as often as any other
-WINDOW_BYTES = 128 << 20  # of decoded images that are evaluated together; fixed, as it decides which pairs are drawn
+ENOUGH = 7  # an identity with this many images or more is drawn as often as any other
+WINDOW_BYTES = 128 << 20  # of decoded images in a window of an evaluation; fixed, since it decides on the pairs
 _EVALUATION_SEED = (0, 0)
 
 Order = tuple[tf.Tensor, tf.Tensor]
 
 
 def draw_pairs(labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Draws pairs of places, alternately of different identities and of the same one.
+    """Draws as many pairs as there are images: alternately of two identities and of a single identity.
 
     Args:
       labels: the identity of each image, int64 `[n]`.
-      seed: all that the choice depends on, int64 `[2]`.
+      seed: the seed of the choice, int64 `[2]`; the same seed gives the same pairs.
 
     Returns:
-      Places of images, int64 `[n, 2]`, and 1 where both are of one identity, int64 `[n]`.
+      The indices of the two images of each pair, int64 `[n, 2]`, and 1 where both are of one identity, else 0, int64
+      `[n]`.
 
     Raises:
-      tf.errors.InvalidArgumentError: the images are all of one identity, or no two are.
+      tf.errors.InvalidArgumentError: all images are of one identity, or no identity has two images.
     """
     order = tf.argsort(labels, stable=True)  # the images of each identity side by side
     sizes = tf.unique_with_counts(tf.gather(labels, order)).count
@@ -53,8 +55,11 @@ def draw_pairs(labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
         ends = tf.cumsum(weights)
         return tf.searchsorted(ends, drawn(fraction, ends[-1]), side="right")
 
+    # The first identity is drawn by weight. k images of an identity form k * (k - 1) ordered pairs, the weight for
+    # pairs of a single identity; the weight for pairs of two identities is k. k counts at most ENOUGH images.
     few = tf.minimum(sizes, ENOUGH)
     identity = tf.where(same, weighted(first, few * (few - 1)), weighted(first, few))
+    # Adds a number from 1 to count - 1, modulo the count of identities: any other identity, all equally likely.
     another = (identity + 1 + drawn(other, tf.size(sizes) - 1)) % tf.size(sizes)
     partner = tf.where(same, identity, another)
     size, partner_size = tf.gather(sizes, identity), tf.gather(sizes, partner)
@@ -66,10 +71,15 @@ def draw_pairs(labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
 
 
 def pairs_of(windows: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns (a window, the two places of a pair in it, whether they are of one identity), one pair after the other.
+    """Draws the pairs of each window and returns them one by one.
 
     Args:
-      windows: (a window, an order), see `trainer.data.epochs`; the last tensor of a window has its labels.
+      windows: a Dataset of (window, order), as `trainer.data.epochs` describes; the last tensor of a window holds its
+        labels, int64 `[n]`.
+
+    Returns:
+      A Dataset of (window, (indices of the pair's images in the window, int64 `[2]`, 1 if they are of one identity else
+      0)).
     """
 
     def pairs(window: Any, order: Order) -> tf.data.Dataset:
@@ -82,7 +92,13 @@ def pairs_of(windows: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def orders(seed: tf.Tensor, rows: int, before: tf.Tensor) -> tf.data.Dataset:
-    """Returns the orders of windows of `rows` images, of which the first `before` pairs are left out."""
+    """Returns the orders of an epoch's windows of `rows` images each, without end.
+
+    Args:
+      seed: the epoch's seed, int64 `[2]`.
+      rows: the number of images, and pairs, in a window.
+      before: how many pairs at the beginning of the epoch are skipped, int64 `[]`.
+    """
 
     def order(window: tf.Tensor) -> Order:
         return stream(seed, WINDOWS, window), tf.clip_by_value(before - window * rows, 0, rows)
@@ -91,5 +107,5 @@ def orders(seed: tf.Tensor, rows: int, before: tf.Tensor) -> tf.data.Dataset:
 
 
 def evaluation_orders(rows: int) -> tf.data.Dataset:
-    """Returns the orders of an evaluation's windows, which are the same in each."""
+    """Returns the orders of an evaluation's windows, which are the same in every evaluation."""
     return orders(tf.constant(_EVALUATION_SEED, tf.int64), rows, tf.zeros([], tf.int64))

@@ -1,4 +1,4 @@
-"""Images in a model: augmented, normalised and shown."""
+"""Prepares images for a model: augments, normalises and shows them."""
 
 __all__ = [
     "augment",

@@ -1,9 +1,9 @@
-"""Crops, flips and recolours a stored image, which makes it the one that the model sees.
+"""Crops, flips and recolours a stored image to make the image that the model sees.
 
-TRAIN draws at random, from a seed that each image is given; EVAL, PREDICT and serving pass no seed and get the centre
-crop and nothing else, from the same functions. All of them are pure, one image at a time, alike eagerly, inside
-`tf.data` and in a TF1 graph. Images are RGB, uint8; EXIF orientation is ignored, as TensorFlow's decoders do, in
-training and serving alike.
+TRAIN passes a seed for each image and changes the image at random. EVAL, PREDICT and serving pass no seed and get the
+centre crop without other changes, from the same functions. All functions are pure and take a single image. They give
+the same result eagerly, inside `tf.data` and in a TF1 graph. Images are RGB, uint8. The EXIF orientation is ignored in
+training and in serving, because TensorFlow's decoders ignore it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import tensorflow as tf
 
 from trainer.spec.hparams import Augmentation
 
-# Spelt out, so that training and serving decode alike whatever the library's default is.
+# Set explicitly, so that training and serving decode the same pixels whatever the library's default is.
 _DCT = "INTEGER_ACCURATE"
 _MARGIN = 2  # pixels: one sample of a colour channel at half the resolution
-_WAYS = 3  # each random step of an image has a stream of its own
+_WAYS = 3  # the number of random steps; each has a seed of its own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AugmentOptions(Augmentation):
-    """The changes that are made to an image; all but `size` in TRAIN alone.
+    """The changes that are made to an image. All changes except the crop to `size` are made in TRAIN only.
 
     Attributes:
       size: height and width of the crop, in pixels.
-      color_jitter: brightness, contrast and saturation are scaled by factors from `1 - color_jitter` to
-        `1 + color_jitter`, the hue is turned by up to `color_jitter / 10` of the circle.
-      resized_crop: the crop takes at least this share of the image's area and at most all of it, at an aspect ratio
-        from 3:4 to 4:3, and is resized to `size` (Szegedy et al., "Going deeper with convolutions", section 6).
+      color_jitter: brightness, contrast and saturation are scaled by random factors from `1 - color_jitter` to
+        `1 + color_jitter`; the hue is turned by up to `color_jitter / 10` of the colour circle.
+      resized_crop: the crop takes a random share of the image's area, from this share to all of it, at an aspect ratio
+        from 3:4 to 4:3. It is then resized to `size` (Szegedy et al., "Going deeper with convolutions", section 6).
 
     Raises:
-      ValueError: a value out of its range.
+      ValueError: a value is out of its range.
     """
 
     size: tuple[int, int]
@@ -47,27 +47,28 @@ class AugmentOptions(Augmentation):
 
 
 def augment_options(augmentation: Augmentation, size: tuple[int, int]) -> AugmentOptions:
-    """Returns what `--augment` asks for, for crops of a height and width in pixels."""
+    """Combines the settings of `--augment` with the size of the crop, height and width in pixels."""
     return AugmentOptions(size=size, **dataclasses.asdict(augmentation))
 
 
 def seeds(seed: int | None = None, *, begin: int = 0) -> tf.data.Dataset:
-    """Returns an endless dataset of seeds, int64 `[2]`; zip it with the images of TRAIN, of all epochs.
+    """Returns an endless dataset of seeds, int64 `[2]`. Zip it with the images of TRAIN, over all epochs.
 
     Args:
-      seed: makes the sequence repeatable; None draws one.
-      begin: how many of the sequence are left out, since their images were read before.
+      seed: makes the sequence repeatable; None draws a seed.
+      begin: how many seeds at the beginning are skipped, because their images were read before.
     """
     drawn = random.SystemRandom().getrandbits(30) if seed is None else seed % (1 << 30)
+    # The seeds are pairs of consecutive integers: the drawn number fills the high bits, a counter the low bits.
     return tf.data.Dataset.range((drawn << 32) + 2 * begin, tf.int64.max).batch(2, drop_remainder=True)
 
 
 def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
-    """Turns a stored JPEG into the model's image; only the crop is decoded.
+    """Turns a stored JPEG into the image that the model sees. Only the crop is decoded, to save time.
 
     Args:
-      encoded: string `[]`.
-      options: what to do.
+      encoded: the JPEG, string `[]`.
+      options: the changes to make.
       seed: integers `[2]` in TRAIN; None for the centre crop.
 
     Returns:
@@ -80,13 +81,23 @@ def augment_jpeg(encoded: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor
 
 
 def augment_raw(image: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
-    """Turns pixels, uint8 `[height, width, 3]`, into the model's image, as `augment_jpeg` does a JPEG."""
+    """Turns decoded pixels into the image that the model sees.
+
+    Args:
+      image: uint8 `[height, width, 3]`.
+      options: the changes to make.
+      seed: integers `[2]` in TRAIN; None for the centre crop.
+
+    Returns:
+      uint8 `[height, width, 3]`, of the crop's size.
+    """
     return _augmented(functools.partial(_cut, image), tf.shape(image), options, seed)
 
 
 def _augmented(
     window_at: Callable[[tf.Tensor], tf.Tensor], shape: tf.Tensor, options: AugmentOptions, seed: tf.Tensor | None
 ) -> tf.Tensor:
+    """Augments an image; `window_at` returns the pixels of a window (top, left, height, width) of the image."""
     if seed is None or options.resized_crop is None:
         window = crop_window(shape, size=options.size, seed=_stream(seed, 0))
         image = window_at(window)
@@ -102,11 +113,11 @@ def _augmented(
 
 
 def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | None) -> tf.Tensor:
-    """Returns where to crop: uniformly at random with a seed, at the centre (rounded up and left) without.
+    """Chooses where to crop: at random with a seed, at the centre (rounded up and left) without a seed.
 
     Args:
-      shape: of the image: int32 `[height, width, ...]`.
-      size: of the crop.
+      shape: the shape of the image: int32 `[height, width, ...]`.
+      size: height and width of the crop.
       seed: integers `[2]`, or None.
 
     Returns:
@@ -116,7 +127,7 @@ def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | No
       tf.errors.InvalidArgumentError: the image is smaller than the crop.
     """
     room = shape[:2] - tf.constant(size, tf.int32)
-    # One op; in a graph, `tf.debugging` makes a conditional of it.
+    # The raw Assert is a single op; `tf.debugging` would add a conditional to a graph.
     too_small = (
         f"the image is smaller than the crop of {size[0]}x{size[1]}: resize images to at least that when ingesting"
     )
@@ -124,22 +135,22 @@ def crop_window(shape: tf.Tensor, *, size: tuple[int, int], seed: tf.Tensor | No
         room = tf.identity(room)
     if seed is None:
         corner = room // 2
-    else:  # a draw of integers takes one bound, not one for each side: fractions instead
+    else:  # fractions, since a draw of integers takes a single bound for both sides
         fractions = tf.random.stateless_uniform([2], seed)
         corner = tf.minimum(tf.cast(fractions * tf.cast(room + 1, tf.float32), tf.int32), room)
     return tf.concat([corner, tf.constant(size, tf.int32)], axis=0)
 
 
 def resized_crop_window(shape: tf.Tensor, *, least_area: float, seed: tf.Tensor) -> tf.Tensor:
-    """Returns where to crop what is then resized (`AugmentOptions.resized_crop`); the whole image where nothing fits.
+    """Chooses at random where to crop, for a crop that is then resized; see `AugmentOptions.resized_crop`.
 
     Args:
-      shape: of the image: int32 `[height, width, channels]`.
-      least_area: share of the image's.
+      shape: the shape of the image: int32 `[height, width, channels]`.
+      least_area: the smallest share of the image's area that the crop takes.
       seed: integers `[2]`.
 
     Returns:
-      int32 `[4]`: top, left, height, width.
+      int32 `[4]`: top, left, height, width. If no crop fits in ten attempts, the whole image.
     """
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         shape,
@@ -155,7 +166,7 @@ def resized_crop_window(shape: tf.Tensor, *, least_area: float, seed: tf.Tensor)
 
 
 def decode_whole(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes a stored JPEG: uint8 `[height, width, 3]`, the pixels of which `augment_jpeg` gives some."""
+    """Decodes a whole JPEG, uint8 `[height, width, 3]`. A crop of it has the same pixels as `augment_jpeg` decodes."""
     return tf.io.decode_jpeg(encoded, channels=3, dct_method=_DCT)
 
 
@@ -165,11 +176,11 @@ def flip(image: tf.Tensor, *, seed: tf.Tensor) -> tf.Tensor:
 
 
 def color_jitter(image: tf.Tensor, *, strength: float, seed: tf.Tensor) -> tf.Tensor:
-    """Changes brightness, contrast, saturation and hue, in this order: see `AugmentOptions.color_jitter`.
+    """Changes brightness, contrast, saturation and hue at random, in this order.
 
     Args:
       image: uint8 `[height, width, 3]`.
-      strength: from 0, and below 1.
+      strength: the size of the changes, from 0 to below 1; see `AugmentOptions.color_jitter`.
       seed: integers `[2]`.
     """
     low, high = 1.0 - strength, 1.0 + strength
@@ -186,15 +197,15 @@ def color_jitter(image: tf.Tensor, *, strength: float, seed: tf.Tensor) -> tf.Te
 
 
 def _stream(seed: tf.Tensor | None, way: int) -> tf.Tensor | None:
-    """A seed for one of an image's random steps, which must not draw the same numbers."""
+    """Derives a seed for one random step of an image, so that the steps draw different numbers."""
     return None if seed is None else tf.random.experimental.stateless_split(seed, _WAYS)[way]
 
 
 def _decode(encoded: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """The window of a JPEG, to the bit what decoding all of it gives there.
+    """Decodes a window of a JPEG, with exactly the pixels that decoding the whole image would give.
 
-    libjpeg interpolates the colours between neighbouring columns, which it lacks at the sides of a window: the window
-    is decoded with a margin and cut again.
+    libjpeg interpolates colours between neighbouring columns, and a window lacks the neighbours of its outer columns.
+    The window is therefore decoded with a margin, which is then cut off.
     """
     shape = tf.io.extract_jpeg_shape(encoded)[:2]
     begin = tf.maximum(window[:2] - _MARGIN, 0)
@@ -205,10 +216,11 @@ def _decode(encoded: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
 
 def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    """Returns the pixels of a window (top, left, height, width)."""
     cut = tf.slice(image, tf.concat([window[:2], [0]], 0), tf.concat([window[2:], [-1]], 0))
     return tf.ensure_shape(cut, [None, None, image.shape[-1]])
 
 
 def _as_pixels(x: tf.Tensor) -> tf.Tensor:
-    """Values from 0 to 255 as uint8, rounded."""
+    """Rounds values and limits them to 0 to 255, as uint8."""
     return tf.cast(tf.round(tf.clip_by_value(x, 0.0, 255.0)), tf.uint8)

@@ -1,8 +1,8 @@
-"""Turns stored records of images into what a model sees: `image`, and the label.
+"""Turns stored image records into what a model sees: `image`, and the label.
 
-One function makes an image of a stored record for every mode: with a seed it crops and changes at random (TRAIN),
-without one it takes the centre crop. Serving calls it on what the ingest graph gives. What a network reads of these
-uint8 images has each channel normalized by the transform of the train split.
+The same function, `stored_image`, makes the image in every mode. With a seed (TRAIN) it crops and changes the image at
+random; without a seed it takes the centre crop. Serving calls it on the output of the ingest graph. Inside the model,
+`normalized` then scales each channel by the mean and deviation of the train split.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PIXELS = "pixels"  # the transform graph's one feature: float32 [3], a pixel
 
 
 def normalized(images: tf.Tensor, transform_output: tft.TFTransformOutput) -> tf.Tensor:
-    """Normalises a batch's pixels by the dataset's own tf.Transform graph. To be called inside a `model_fn`.
+    """Normalises a batch's pixels by the dataset's own tf.Transform graph. Call this inside a `model_fn`.
 
     Args:
-      images: uint8 or float32 `[batch, height, width, 3]`, values from 0 to 255, as the model gets them.
-      transform_output: of the run that the model is trained on: `tft.TFTransformOutput(problem.run_dir)`.
+      images: uint8 or float32 `[batch, height, width, 3]`, values from 0 to 255.
+      transform_output: the transform graph of the dataset: `tft.TFTransformOutput(task_spec.run_dir)`.
 
     Returns:
-      float32 `[batch, height, width, 3]`, of the images' static shape.
+      float32 `[batch, height, width, 3]`, with the static shape of `images`.
     """
     flat = tf.reshape(tf.cast(images, tf.float32), [-1, 3])
     pixels = transformed(transform_output, {PIXELS: flat})[PIXELS]
@@ -39,7 +39,12 @@ _DTYPES = {ENCODED: tf.string, HEIGHT: tf.int64, WIDTH: tf.int64, FORMAT: tf.str
 
 
 def record_spec(images: ImageOptions, *, everything: bool = False) -> dict[str, Any]:
-    """Parses stored records, as far as a model needs them; or all that a job stores but the files' names."""
+    """Returns the feature spec that parses stored image records.
+
+    Args:
+      images: how images are stored: as JPEG or as raw pixels.
+      everything: parse all fields of a record except the file's name; False: only the fields that a model needs.
+    """
     needed = (ENCODED, CLASS) if images.store == "jpeg" else (ENCODED, HEIGHT, WIDTH, CLASS)
     return {key: tf.io.FixedLenFeature([], _DTYPES[key]) for key in (_DTYPES if everything else needed)}
 
@@ -52,17 +57,17 @@ def image_examples(
     seeds: tf.data.Dataset | None = None,
     deterministic: bool = True,
 ) -> tf.data.Dataset:
-    """Returns decodes, crops and, with seeds, augments records side by side.
+    """Decodes, crops and, with seeds, augments image records in parallel.
 
     Args:
       records: serialized records, string `[]`.
       images: how images are stored.
-      options: what training does; the size of the crop in any case.
-      seeds: integers `[2]`, one each record; None: the centre crop and nothing else.
-      deterministic: keeps the order of the records.
+      options: the size of the crop, and the changes that training makes.
+      seeds: integers `[2]`, one for each record; None: the centre crop and no other change.
+      deterministic: keep the order of the records.
 
     Returns:
-      (features, label): `image`, uint8 `[height, width, 3]`, and the label, int64 `[]`.
+      A Dataset of (features, label): `image`, uint8 `[height, width, 3]`, and the class id, int64 `[]`.
     """
     spec = record_spec(images)
 
@@ -78,10 +83,10 @@ class Window(NamedTuple):
     """Decoded images in one piece of memory.
 
     Attributes:
-      pixels: of all images one after the other, uint8 `[bytes]`.
-      ends: where each one ends, int64 `[n]`.
-      shapes: int64 `[n, 3]`.
-      labels: int64 `[n]`.
+      pixels: the pixels of all images, one image after the other, uint8 `[bytes]`.
+      ends: for each image, the index in `pixels` after its last byte, int64 `[n]`.
+      shapes: height, width and channels of each image, int64 `[n, 3]`.
+      labels: the class ids, int64 `[n]`.
     """
 
     pixels: tf.Tensor
@@ -90,19 +95,25 @@ class Window(NamedTuple):
     labels: tf.Tensor
 
     def image(self, place: tf.Tensor, options: AugmentOptions, *, seed: tf.Tensor | None) -> tf.Tensor:
-        """Returns one of the images as the model sees it, uint8 `[height, width, 3]`; see `stored_image`."""
+        """Returns one image of the window as the model sees it, uint8 `[height, width, 3]`.
+
+        Args:
+          place: the index of the image in the window, int64 `[]`.
+          options: the size of the crop, and the changes that training makes.
+          seed: integers `[2]` in training, None elsewhere.
+        """
         shape, end = self.shapes[place], self.ends[place]
         whole = tf.reshape(self.pixels[end - tf.reduce_prod(shape) : end], shape)
         return augment_raw(tf.ensure_shape(whole, [None, None, 3]), options, seed=seed)
 
 
 def decoded_windows(records: tf.data.Dataset, images: ImageOptions, rows: int) -> tf.data.Dataset:
-    """Decodes records once, into a `Window` for every `rows` of them.
+    """Decodes records and packs every `rows` images into a `Window`.
 
     Args:
       records: serialized records, string `[]`; finite.
       images: how images are stored.
-      rows: of a window; the last one may have fewer.
+      rows: the number of images in a window; the last window may have fewer.
     """
     spec = record_spec(images)
 
@@ -112,6 +123,8 @@ def decoded_windows(records: tf.data.Dataset, images: ImageOptions, rows: int) -
         return tf.reshape(image, [-1]), tf.shape(image, tf.int64), stored[CLASS]
 
     examples = records.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    # ragged_batch concatenates flat images of different sizes without padding; `row_splits` are the borders between
+    # them.
     return examples.ragged_batch(rows, row_splits_dtype=tf.int64).map(
         lambda pixels, shapes, labels: Window(pixels.values, pixels.row_splits[1:], shapes, labels)
     )
@@ -120,7 +133,17 @@ def decoded_windows(records: tf.data.Dataset, images: ImageOptions, rows: int) -
 def window_examples(
     places: tf.data.Dataset, options: AugmentOptions, *, seeds: tf.data.Dataset, deterministic: bool = True
 ) -> tf.data.Dataset:
-    """Does as `image_examples`, from (a `Window`, the place of an image in it, int64 `[]`)."""
+    """Crops and augments images that are already decoded.
+
+    Args:
+      places: a Dataset of (`Window`, the index of an image in it, int64 `[]`).
+      options: the size of the crop, and the changes that training makes.
+      seeds: integers `[2]`, one for each image.
+      deterministic: keep the order of the images.
+
+    Returns:
+      A Dataset of (features, label): `image`, uint8 `[height, width, 3]`, and the class id, int64 `[]`.
+    """
 
     def example(chosen: tuple[Window, tf.Tensor], seed: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         window, place = chosen
@@ -140,11 +163,14 @@ def pair_examples(
     """Crops and, with seeds, augments both images of pairs.
 
     Args:
-      pairs: (a `Window`, (the places of two images in it, int64 `[2]`, whether they match, int64 `[]`)).
-      options, seeds, deterministic: as in `image_examples`.
+      pairs: a Dataset of (`Window`, (indices of two images in the window, int64 `[2]`, 1 if they match else 0, int64
+        `[]`)).
+      options: the size of the crop, and the changes that training makes.
+      seeds: integers `[2]`, one for each pair; None: the centre crop and no other change.
+      deterministic: keep the order of the pairs.
 
     Returns:
-      (features, label): `left` and `right`, uint8 `[height, width, 3]`, and whether they match.
+      A Dataset of (features, label): `left` and `right`, uint8 `[height, width, 3]`, and 1 if they match, else 0.
     """
 
     def example(
@@ -164,9 +190,9 @@ def stored_image(
     """Returns one stored image as the model sees it.
 
     Args:
-      stored: `image/encoded`, and of raw pixels `image/height` and `image/width`, scalars.
-      images: how it is stored.
-      options: what training does; the size of the crop in any case.
+      stored: the parsed record: `image/encoded`, and for raw pixels `image/height` and `image/width`, scalars.
+      images: how the image is stored: as JPEG or as raw pixels.
+      options: the size of the crop, and the changes that training makes.
       seed: integers `[2]` in training, None elsewhere.
 
     Returns:
@@ -178,7 +204,7 @@ def stored_image(
 
 
 def _whole(stored: Mapping[str, Any], images: ImageOptions) -> tf.Tensor:
-    """All pixels of a stored image, uint8 `[height, width, 3]`."""
+    """Decodes a whole stored image, uint8 `[height, width, 3]`."""
     if images.store == "jpeg":
         return decode_whole(stored[ENCODED])
     pixels = tf.io.decode_raw(stored[ENCODED], tf.uint8)

@@ -1,4 +1,4 @@
-"""Writes summaries for TensorBoard: where an evaluation's go, and images that are small enough for them."""
+"""Writes summaries for TensorBoard: chooses the folder of an evaluation's summaries, and shrinks images for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SPLIT = "millrace/split"
 
 
 def thumbnails(images: tf.Tensor) -> tf.Tensor:
-    """Makes images smaller whose sides are longer than `THUMBNAIL`: uint8 `[batch, height, width, 3]`."""
+    """Shrinks images, uint8 `[batch, height, width, 3]`, if their longer side is over `THUMBNAIL` pixels."""
     height, width = images.shape[1:3]
     longer = max(height, width)
     if longer <= THUMBNAIL:
@@ -21,18 +21,23 @@ def thumbnails(images: tf.Tensor) -> tf.Tensor:
 
 
 def name_split(split: str) -> None:
-    """Notes which split an `input_fn` reads, in the graph that Estimator calls it in; nothing where there is none."""
+    """Notes in the graph which split an `input_fn` reads, so that `summary_folder` can find it. Does nothing outside
+    a graph.
+    """
     if not tf.executing_eagerly():
         tf.compat.v1.add_to_collection(_SPLIT, split)
 
 
 def summary_folder(model_dir: str) -> str:
-    """Returns where Estimator writes the evaluation that the default graph is for: `eval`, or `eval_<split>`."""
+    """Returns the folder where Estimator writes the evaluation of the default graph: `eval`, or `eval_<split>`."""
     split = next(iter(tf.compat.v1.get_collection(_SPLIT)), "eval")
     return f"{model_dir.rstrip('/')}/{'eval' if split == 'eval' else f'eval_{split}'}"
 
 
 def summary_writer(folder: str) -> Any:
-    """Returns the writer of a folder's events, without a graph: a new one would write the default graph twice."""
+    """Returns the writer of a folder's events.
+
+    The writer is made in an empty graph, because a new writer would otherwise write the default graph a second time.
+    """
     with tf.Graph().as_default():
         return tf.compat.v1.summary.FileWriterCache.get(folder)

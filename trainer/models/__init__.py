@@ -1,7 +1,7 @@
-"""The models that ship, by the name that `--model` takes. `trainer.models.custom` loads the user's own.
+"""The built-in models, by the name that `--model` takes. `trainer.models.custom` loads a user's own model.
 
-Nothing here imports TensorFlow, so that `--help` can list the models: their hyper-parameters are declared in
-`trainer.models.hyperparameters`, and the module of a model is imported when one is built.
+This module does not import TensorFlow, so that `--help` can list the models quickly. Hyper-parameters are declared in
+`trainer.models.hyperparameters`. The module of a model is imported when the model is built.
 """
 
 from trainer.models import hyperparameters as hp
@@ -65,5 +65,5 @@ BUILT_IN = {
 
 
 def is_grown(model: str | None) -> bool:
-    """Returns whether a model is trained as a whole by `trainer.loop.boosting`, rather than in steps."""
+    """Returns whether a model is grown as a whole by `trainer.loop.boosting`, instead of being trained step by step."""
     return model in BUILT_IN and BUILT_IN[model].rate == "none"

@@ -1,11 +1,12 @@
-"""`backbone`: images to classes by a network from a file, as of `tf.keras.applications`, and one layer over it.
+"""`backbone`: classifies images by a pretrained network from a file, such as one of `tf.keras.applications`.
 
-The file is read before a graph is built, eagerly and once: a function that gives a feature vector for each image, and
-the values of its variables. Each graph of the Estimator calls that function on variables of its own, which it owns as
-those of every other model: a checkpoint holds them, a strategy mirrors them, and an export needs no other file. They
-take the file's values when a training begins, and never when it goes on.
+A dense layer over the network's output gives the logits. The network is read once and eagerly, before a graph is built.
+Reading gives a function that computes a feature vector for each image, and the values of the function's variables. Each
+graph of the Estimator then calls the function with variables that belong to the graph, like those of every other
+model: a checkpoint holds them, a distribution strategy mirrors them, and an export needs no other file. When a training
+begins, the variables take the values from the file. When a training resumes, they keep the values of its checkpoint.
 
-A network is data: a graph that could do more than compute is refused.
+A network file is treated as data: a graph with ops that could do more than compute is refused.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ _TORCH = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def scaled(images: tf.Tensor, pixels: str) -> tf.Tensor:
-    """Scales pixels as a network expects them.
+    """Scales pixels to the range that a network expects.
 
     Args:
       images: uint8 or float32 `[batch, height, width, 3]`, from 0 to 255.
-      pixels: one of `PIXELS`.
+      pixels: the name of the range: a key of `PIXELS`.
 
     Returns:
       float32, of the same shape.
@@ -62,13 +63,14 @@ def scaled(images: tf.Tensor, pixels: str) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkFile:
-    """A network as its file gives it.
+    """A network that was loaded from its file.
 
     Attributes:
-      call: `call(images, training)` gives the network's output; the file's variables live as long as it does.
-      shape: that of the images it takes.
-      trainable: the variables that it trains itself; None: those that say so.
-      why_frozen: why its layers cannot be trained; empty if they can.
+      call: `call(images, training)` computes the network's output. It also keeps the file's variables alive.
+      shape: the shape of the images that the network takes.
+      trainable: the variables that the network itself marks as trainable. None: the file has no such list, and each
+        variable's own `trainable` counts.
+      why_frozen: the reason why the network's layers cannot be trained; empty if they can.
     """
 
     call: Callable[[tf.Tensor, bool], Any]
@@ -79,7 +81,13 @@ class NetworkFile:
 
 @dataclasses.dataclass(frozen=True)
 class BackboneWeight:
-    """A variable of the file: its name in a graph of the Estimator, its value there, and whether it is trained."""
+    """A variable of a network's file.
+
+    Attributes:
+      name: the variable's name in a graph of the Estimator.
+      value: its value in the file.
+      trained: whether training changes it.
+    """
 
     name: str
     value: np.ndarray
@@ -88,13 +96,14 @@ class BackboneWeight:
 
 @dataclasses.dataclass(frozen=True)
 class Backbone:
-    """A network that was read from a file.
+    """A network that was read from a file and traced into functions.
 
     Attributes:
-      predict, train: its `ConcreteFunction` in inference, and in training: float32 `[batch, height, width, 3]` to
-        `[batch, size]`. The same one where its layers are frozen.
-      weights: the variables of both, by the `id` of the tensor that a function captures.
-      source: where they are from.
+      predict: the `ConcreteFunction` for inference, from float32 `[batch, height, width, 3]` to `[batch, size]`.
+      train: the `ConcreteFunction` for training. It is `predict` itself if the network's layers stay frozen.
+      weights: the variables of both functions. The keys are the `id` of the tensor by which a function captures the
+        variable.
+      source: the network as it was loaded; keeps the file's variables alive.
     """
 
     predict: Any
@@ -103,19 +112,22 @@ class Backbone:
     source: NetworkFile
 
     def __call__(self, images: tf.Tensor, *, training: bool) -> tuple[tf.Tensor, Any]:
-        """Feature vectors in the graph of a `model_fn`, whose variables this makes.
+        """Computes feature vectors in the graph of a `model_fn`, and makes the network's variables in that graph.
 
         Args:
-          images: float32 `[batch, height, width, 3]`, as `scaled` gives them.
+          images: float32 `[batch, height, width, 3]`, scaled by `scaled`.
           training: whether the mode is TRAIN.
 
         Returns:
-          float32 `[batch, size]`, and a `Scaffold` that gives the variables the file's values when training begins.
+          The vectors, float32 `[batch, size]`, and a `Scaffold` that gives the variables the file's values when
+          training begins.
         """
         function = self.train if training else self.predict
         moving = self.train is not self.predict
         with tf.compat.v1.variable_scope(SCOPE, use_resource=True):
             variables = {key: _variable(weight, moving=moving) for key, weight in self.weights.items()}
+        # The function was traced with the file's variables. While this graph calls it, it captures this graph's
+        # variables (on a mirrored strategy: those of this replica) instead.
         own = function.captured_inputs
         function.set_external_captures(  # the variables of this graph, or of this replica
             [variables[id(x)].handle if id(x) in variables else tf.constant(x.numpy()) for x in own]
@@ -128,7 +140,7 @@ class Backbone:
 
 
 def _variable(weight: BackboneWeight, *, moving: bool) -> Any:
-    """The variable of this graph. It begins with NaN: without the file's value, it is no weight of any network."""
+    """Makes the variable of this graph. It starts as NaN, so that a variable that never got its value is noticed."""
     value, dtype = weight.value, tf.as_dtype(weight.value.dtype)
     apart = {}
     if moving and not weight.trained:  # each replica keeps averages of its own; a checkpoint holds their mean
@@ -148,10 +160,14 @@ def _variable(weight: BackboneWeight, *, moving: bool) -> Any:
 
 
 def _initialized(variables: Sequence[Any], weights: Sequence[BackboneWeight]) -> Any:
-    """A Scaffold that gives variables these values when training begins, but those that a warm start has given one."""
+    """Returns a Scaffold that sets the variables to the file's values, except variables that a warm start has
+    already set.
+    """
     begins = [(v, v.initial_value, v.initializer, w.value) for v, w in zip(variables, weights, strict=True)]
 
     def begin(_: Any, session: Any) -> None:
+        # A warm start replaces a variable's `initial_value`, so an unchanged one means: not warm-started. One session
+        # run feeds all values at once, because this is faster than a run for each variable.
         left = [(op, initial, value) for v, initial, op, value in begins if v.initial_value is initial]
         session.run([op for op, _, _ in left], {initial: value for _, initial, value in left})  # at once, for its speed
 
@@ -159,17 +175,18 @@ def _initialized(variables: Sequence[Any], weights: Sequence[BackboneWeight]) ->
 
 
 def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backbone:
-    """Reads a network from a file.
+    """Reads a network from a file, checks it and traces it.
 
     Args:
-      path: a SavedModel's folder.
-      size: height and width of the images.
-      trainable: whether its layers are to be trained.
+      path: the folder of a SavedModel.
+      size: height and width of the dataset's images, in pixels.
+      trainable: whether the network's layers are to be trained.
 
     Raises:
-      UsageError: there is no network, or not one that gives a vector for an image of this size.
+      UsageError: the folder holds no network, or a network that gives no vector for an image of this size, or a network
+        that cannot be trained although `trainable` is set.
     """
-    with tf.device("CPU:0"):  # where its own variables stay
+    with tf.device("CPU:0"):  # keeps the file's own variables in main memory
         source = _read_saved_model(path)
     images = tf.TensorSpec([None, *size, 3], tf.float32)
     if not source.shape.is_compatible_with(images.shape):
@@ -179,6 +196,7 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
         )
     if trainable and source.why_frozen:
         raise UsageError(f"path={path}: {source.why_frozen}, so its layers cannot be trained; leave out trainable=true")
+    # A frozen network needs the function for inference only; a trainable one is also traced for training.
     functions = [_traced(path, source, images, training=training) for training in (False, True)[: 1 + trainable]]
     _check_ops(path, functions[0])
     captured = {id(tensor): tensor for function in functions for tensor in function.captured_inputs}
@@ -200,6 +218,9 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
 
 
 def _read_saved_model(path: str) -> NetworkFile:
+    """Loads a SavedModel after its graph has been checked; calls the model itself, or else its signature
+    'serving_default'.
+    """
     if not storage.exists(storage.join(path, "saved_model.pb")):
         raise UsageError(
             f"path={path}: no folder with saved_model.pb; {FORM}. What trains, evaluates or checks a backbone builds "
@@ -232,13 +253,14 @@ def _read_saved_model(path: str) -> NetworkFile:
 
 
 def _check_input(path: str, what: str, specs: Sequence[Any]) -> None:
+    """Refuses a function that does not take exactly one float32 tensor, the images."""
     if len(specs) != 1 or specs[0].dtype != tf.float32:
         specs_text = ", ".join(f"{spec.dtype.name} {_shape(spec.shape)}" for spec in specs) or "nothing"
         raise UsageError(f"path={path}: {what} takes {specs_text}; expected images, float32 [batch, height, width, 3]")
 
 
 def _traced(path: str, source: NetworkFile, images: tf.TensorSpec, *, training: bool) -> Any:
-    """The `ConcreteFunction` from images to vectors."""
+    """Traces the function from images to vectors, as a `ConcreteFunction`."""
 
     def call(x: tf.Tensor) -> tf.Tensor:
         return _vectors(path, source.call(x, training))
@@ -247,7 +269,7 @@ def _traced(path: str, source: NetworkFile, images: tf.TensorSpec, *, training: 
         return tf.function(call, autograph=False).get_concrete_function(images)
     except UsageError:
         raise
-    except Exception as error:  # of the file's own layers, and so of any class
+    except Exception as error:  # the file's own layers may raise errors of any class
         raise UsageError(
             f"path={path}: cannot be called with images {_shape(images.shape)}, training={training} "
             f"({_first_line(error)})"
@@ -255,7 +277,7 @@ def _traced(path: str, source: NetworkFile, images: tf.TensorSpec, *, training: 
 
 
 def _vectors(path: str, output: Any) -> tf.Tensor:
-    """The output as one vector for each image: a map of them is averaged over its positions."""
+    """Returns the network's output as one vector for each image; a feature map is averaged over its positions."""
     outputs = tf.nest.flatten(output)
     fits = len(outputs) == 1 and outputs[0].dtype.is_floating and outputs[0].shape.rank in (2, 4)
     if not fits or outputs[0].shape[-1] is None:
@@ -269,7 +291,7 @@ def _vectors(path: str, output: Any) -> tf.Tensor:
 
 
 def _check_ops(path: str, function: Any) -> None:
-    """Refuses what an export may not hold."""
+    """Refuses a network with an op that an export may not hold."""
     graph = function.graph.as_graph_def()
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     refused = sorted({node.op for node in nodes} - ALLOWED - {f.signature.name for f in graph.library.function})
@@ -281,7 +303,10 @@ def _check_ops(path: str, function: Any) -> None:
 
 
 def _names(of_file: Iterator[str]) -> list[str]:
-    """Names of variables that a graph takes, each once; the same in every process that reads the file."""
+    """Turns the file's variable names into unique names that a graph accepts.
+
+    The result depends on the order and the names alone, so that every process that reads the file gets the same names.
+    """
     names: list[str] = []
     for name in of_file:
         plain = re.sub(r"[^A-Za-z0-9_./-]", "_", name.partition(":")[0])
@@ -290,25 +315,33 @@ def _names(of_file: Iterator[str]) -> list[str]:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of an error's message, or the name of its class."""
+    """Returns the first line of an error's message, or the name of its class if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
 def _shape(shape: tf.TensorShape) -> str:
+    """Formats a shape for a message: `[?, 224, 224, 3]`; `[...]` if the rank is unknown."""
     return f"[{', '.join('?' if side is None else str(side) for side in shape)}]" if shape.rank is not None else "[...]"
 
 
 def build(task_spec: ImageTaskSpec, hparams: BackboneHparams, config: Any) -> Any:
-    """Returns an Estimator of the network in `hparams.path`, which this reads, and a dense layer for the logits.
+    """Returns an Estimator for the network in `hparams.path`, with a dense layer for the logits.
+
+    Reads the network from its file.
+
+    Args:
+      task_spec: the classes, the size of the images and the steps of the training.
+      hparams: the hyper-parameters; `path` and `pixels` are required.
+      config: the Estimator's `RunConfig`.
 
     Raises:
-      UsageError: no file or no scale of pixels was given, the file does not fit, or it cannot be trained so.
+      UsageError: `path` or `pixels` is missing, the file does not fit, or the network cannot be trained as requested.
     """
     pixels = ", ".join(f"{name} ({what})" for name, what in PIXELS.items())
     for name, expected in (("path", FORM), ("pixels", f"the values of a pixel that it takes: {pixels}")):
         if getattr(hparams, name) is None:
             raise UsageError(f"model 'backbone': give --hparams {name}=...; {expected}")
-    if config.num_ps_replicas:  # a function takes no variables of another process
+    if config.num_ps_replicas:  # a ConcreteFunction cannot capture variables of another process
         raise UsageError("--strategy parameter_server: a backbone's variables lie where it runs; use one machine")
     backbone = read_backbone(hparams.path or "", size=task_spec.size, trainable=hparams.trainable)
 

@@ -1,4 +1,4 @@
-"""Declares what a model that ships is, and builds its Estimator. Importing this imports no TensorFlow."""
+"""Describes a built-in model and builds its Estimator. Importing this module does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any, Literal
 
 @dataclasses.dataclass(frozen=True)
 class BuiltIn:
-    """A model that ships.
+    """A built-in model.
 
     Attributes:
-      summary: what it is, for --help.
-      hparams: the dataclass of its hyper-parameters.
-      place: the module of its `model_fn` in `trainer.models`, or `module:function`; a function `build` reads a file
-        before there is a graph, and returns the Estimator itself.
-      reads: the examples that it can be trained on.
-      rate: how its learning rate changes over the training's steps; see `trainer.models.optimizers.learning_rate`.
-        `none`: it makes no steps, and `trainer.loop.boosting` trains it as a whole.
+      summary: a description for --help.
+      hparams: the dataclass of the model's hyper-parameters.
+      place: where the model's function is: a module of `trainer.models`, such as `tabular` (its function `model_fn`),
+        or `module:function`. A function named `build` returns the Estimator itself, because it must read a file before
+        there is a graph; any other function is a `model_fn`.
+      reads: the kinds of examples that the model can be trained on: `rows`, `images`, `pairs`.
+      rate: how the learning rate changes over the training; see `trainer.models.optimizers.learning_rate`. `none`: the
+        model makes no steps; `trainer.loop.boosting` trains it as a whole.
     """
 
     summary: str
@@ -29,11 +30,19 @@ class BuiltIn:
 
     @property
     def scales_label(self) -> bool:
-        """Whether it learns a number as `trainer.spec.task_spec.LabelScale` says, and begins with shares of classes."""
+        """Whether the model learns a numeric label on the scale of `LabelScale`, and starts with the shares of the
+        classes.
+        """
         return self.reads == ("rows",)
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:
-        """Returns the Estimator for a `TaskSpec` or an `ImageTaskSpec`, in the config's model_dir."""
+        """Returns the model's Estimator, with its files in `config.model_dir`.
+
+        Args:
+          task_spec: a `TaskSpec`, or an `ImageTaskSpec` for images.
+          hparams: an instance of the model's dataclass of hyper-parameters.
+          config: the Estimator's `RunConfig`.
+        """
         from trainer.estimator import tf_estimator
 
         module, _, function = self.place.partition(":")

@@ -1,4 +1,4 @@
-"""`linear`, `dnn` and `wide_deep` by TensorFlow's canned Estimators: their feature columns and heads."""
+"""`linear`, `dnn` and `wide_deep`, made of TensorFlow's canned Estimators: their feature columns and heads."""
 
 from __future__ import annotations
 
@@ -16,17 +16,26 @@ from trainer.models.optimizers import adam
 from trainer.spec.task_spec import Dense, Ids, Input, LabelScale, TaskSpec
 from trainer.spec.transform_graph import side_by_side
 
-NUMBERS = "numbers/together"  # the feature that `prepare` makes of all numbers; no feature of a schema has a slash
+NUMBERS = "numbers/together"  # the name of all numbers side by side, from `prepare`; a schema's names have no slash
 
 
 def multi_hot(ids: tf.Tensor, count: int, weights: tf.Tensor | None = None) -> tf.Tensor:
-    """Counts each id in each row of `[batch, length]`, where -1 is no id: float32 `[batch, count]`.
+    """Counts how often each id occurs in each row, or sums the ids' weights.
 
-    With `weights`, float32 `[batch, length]`, their sum.
+    Example: the rows `[[0, 2], [2, 2]]` with a count of 3 give `[[1, 0, 1], [0, 0, 2]]`.
+
+    Args:
+      ids: int64 `[batch, length]`; -1 stands for an absent id.
+      count: the number of different ids.
+      weights: float32 `[batch, length]`, which are summed; None: each id counts 1.
+
+    Returns:
+      float32 `[batch, count]`.
     """
     if weights is None and ids.shape[1] == 1:
         return tf.one_hot(ids[:, 0], count)
-    # One sum over all cells, as large as the result: one_hot would be `length` times as large.
+    # Each pair of row and id is a cell of the flattened result; -1 is ignored. The sum needs memory for the result
+    # only; one_hot would take `length` times as much.
     rows = tf.range(tf.shape(ids, tf.int64)[0])[:, None]
     cells = tf.where(ids < 0, tf.constant(-1, tf.int64), rows * count + ids)
     values = tf.ones_like(cells, tf.float32) if weights is None else weights
@@ -34,15 +43,20 @@ def multi_hot(ids: tf.Tensor, count: int, weights: tf.Tensor | None = None) -> t
 
 
 def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, squash: float = 0) -> dict[str, Any]:
-    """Brings ids into the form that `linear_columns` and `deep_columns` read; the first op of a `model_fn`.
+    """Brings features into the form that `linear_columns` and `deep_columns` read. A `model_fn` calls this first.
 
-    A padded text `[batch, length]` loses its padding (becomes sparse). Ids `[batch, length]` that are of their own kind
-    at each position get ranges of their own: position i counts from i * count. Numbers are also put side by side.
+    * A padded text `[batch, length]` becomes sparse, without its padding.
+    * If ids `[batch, length]` have a vocabulary of their own at each position, position i gets the ids from i * count
+      on.
+    * All numbers are also put side by side, as the feature `NUMBERS`.
 
     Args:
-      features: by name.
-      inputs: those that the model reads.
-      squash: how far z-scores reach in `NUMBERS`; see `squashed`. 0: as far as they do.
+      features: the features by name.
+      inputs: the features that the model reads.
+      squash: the limit of z-scores in `NUMBERS`, as `squashed` describes; 0: no limit.
+
+    Returns:
+      All features by name, with these changes.
     """
     prepared = dict(features)
     numbers = sorted((entry for entry in inputs if isinstance(entry, Dense)), key=lambda entry: entry.name)
@@ -61,26 +75,27 @@ def prepare(features: Mapping[str, Any], inputs: Sequence[Input], *, squash: flo
 
 
 def squashed(x: tf.Tensor, numbers: Sequence[Dense], limit: float) -> tf.Tensor:
-    """Brings z-scores smoothly within a limit: `x / sqrt(1 + (x / limit)^2)`, so that no outlier decides a prediction.
+    """Squeezes z-scores smoothly into (-limit, limit), so that an outlier cannot decide a prediction.
 
-    It is RealMLP's "smooth clipping", with its limit of 3 (Holzmüller et al., "Better by default", NeurIPS 2024).
+    A z-score x becomes `x / sqrt(1 + (x / limit)^2)`. This is the "smooth clipping" of RealMLP, with its limit of 3
+    (Holzmüller et al., "Better by default", NeurIPS 2024).
 
     Args:
       x: all numbers side by side, float32 `[batch, width]`.
-      numbers: what they are, in this order; others than z-scores stay as they are.
-      limit: which no value reaches; 0: all stay.
+      numbers: the inputs that the columns of `x` come from, in this order; only z-scores are changed.
+      limit: the limit; 0 leaves everything unchanged.
     """
     scores = [entry.z_score for entry in numbers for _ in range(entry.width)]
     if not limit or not any(scores):
         return x
-    far = 1e6  # where a score is its limit to all digits; its square is a float32
+    far = 1e6  # beyond this, the result is the limit to all digits; its square fits in a float32
     within = tf.constant([far if score else math.inf for score in scores], tf.float32)
     x = tf.clip_by_value(x, -within, within)
     return x * tf.math.rsqrt(1 + tf.square(tf.where([scores], x / limit, 0.0)))
 
 
 def linear_columns(inputs: Sequence[Input]) -> list[Any]:
-    """Returns columns with one weight for each number and for each id."""
+    """Returns feature columns for a linear model: one weight for each number and for each id."""
     return [
         tf.feature_column.numeric_column(entry.name, shape=(entry.width,))
         if isinstance(entry, Dense)
@@ -90,15 +105,16 @@ def linear_columns(inputs: Sequence[Input]) -> list[Any]:
 
 
 def deep_columns(inputs: Sequence[Input], *, indicator_limit: int, embedding_size: int) -> list[Any]:
-    """Returns columns of dense values: numbers as they are, few ids as indicators (0 or 1), many as embeddings.
+    """Returns feature columns of dense values: numbers as they are, few ids as indicators (0 or 1), many ids as
+    embeddings.
 
     Args:
-      inputs: what they read.
-      indicator_limit: up to how many ids are indicators.
-      embedding_size: of each embedding; 0 chooses by the number of ids (`embedding_size_for`).
+      inputs: the features to read.
+      indicator_limit: a feature with at most this many ids becomes indicators.
+      embedding_size: the size of each embedding; 0: `embedding_size_for` chooses by the number of ids.
     """
     width = sum(entry.width for entry in inputs if isinstance(entry, Dense))
-    # As one column, since `DenseFeatures` makes some ten ops of each.
+    # All numbers form one column, because `DenseFeatures` makes about ten ops for each column.
     columns: list[Any] = [tf.feature_column.numeric_column(NUMBERS, shape=(width,))] if width else []
     for entry in inputs:
         if isinstance(entry, Dense):
@@ -117,14 +133,14 @@ def embedding_size_for(count: int) -> int:
 
 
 def _categorical(entry: Ids) -> Any:
-    """The column of ids, each position of which may have ids of its own kind."""
+    """Returns the column of ids. If each position has a vocabulary of its own, the column covers all of them."""
     count = entry.count * (entry.length or 1) if entry.positional else entry.count
     ids = tf.feature_column.categorical_column_with_identity(entry.name, count)
     return ids if entry.weights is None else tf.feature_column.weighted_categorical_column(ids, entry.weights)
 
 
 class _Unmeasured:
-    """A head without metrics: `trainer.evaluation.watch` measures the evaluations of all models."""
+    """A head without metrics, because `trainer.evaluation.watch` computes the metrics of all models."""
 
     def metrics(self, regularization_losses: Any = None) -> dict[str, Any]:
         return {}
@@ -134,10 +150,15 @@ class _Unmeasured:
 
 
 class _Classes(_Unmeasured):
-    """Two classes, or more: to be mixed in before TensorFlow's head.
+    """A mixin for TensorFlow's heads of two or more classes.
 
-    `predictions` leaves out what names classes as strings, which no step on a TPU can hold: the class names of a
-    prediction are the dataset's, which `trainer.export.outputs` adds.
+    The logits begin at the log shares of the classes (`begin`). `predictions` leaves out the class names as strings,
+    which a step on a TPU cannot hold; `trainer.export.outputs` adds the dataset's class names.
+
+    Args:
+      classes: the number of classes; absent for two.
+      begin: what is added to the logits: a number, or a list with a number for each class.
+      settings: the arguments of TensorFlow's head.
     """
 
     def __init__(self, *classes: int, begin: Any, **settings: Any) -> None:
@@ -150,7 +171,16 @@ class _Classes(_Unmeasured):
         return spec.create_estimator_spec(features, mode, logits + self._begin, *more, **named)
 
     def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
-        """Returns logits of the mean of the members' probabilities, `[batch, members, logits]` -> `[batch, logits]`."""
+        """Averages the probabilities of an ensemble's members and returns the mean as logits.
+
+        Args:
+          logits: float32 `[batch, members, logits]`.
+
+        Returns:
+          float32 `[batch, logits]`.
+        """
+        # `begin` is added here to get the true probabilities, and taken off at the end, since create_estimator_spec
+        # adds it again.
         z = logits + self._begin
         probabilities = tf.sigmoid(tf.concat([-z, z], axis=-1)) if self._binary else tf.nn.softmax(z)
         logs = tf.math.log(tf.reduce_mean(probabilities, axis=1))
@@ -163,18 +193,20 @@ class _Classes(_Unmeasured):
 
 
 class _BinaryHead(_Classes, tf_estimator.BinaryClassHead):
-    """Two classes, of which one logit is."""
+    """The head for two classes, with a single logit: that of the second class."""
 
 
 class _MultiClassHead(_Classes, tf_estimator.MultiClassHead):
-    """Three classes or more, with a logit for each."""
+    """The head for three or more classes, with one logit for each class."""
 
 
 class _RegressionHead(_Unmeasured, tf_estimator.RegressionHead):
-    """A number. Predictions and metrics are in the label's own units, and training's loss as `scale` says."""
+    """The head for a number. Predictions are in the label's own units; the loss of training is on the scale of
+    `LabelScale`.
+    """
 
     def mean_of(self, logits: tf.Tensor) -> tf.Tensor:
-        """Returns the mean of what the members have learned, `[batch, members, 1]` -> `[batch, 1]`."""
+        """Averages the outputs of an ensemble's members, `[batch, members, 1]` -> `[batch, 1]`."""
         return tf.reduce_mean(logits, axis=1)
 
     def predictions(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -182,9 +214,14 @@ class _RegressionHead(_Unmeasured, tf_estimator.RegressionHead):
 
 
 def head(task_spec: TaskSpec, mode: str) -> Any:
-    """Returns the head of a canned Estimator in a mode: loss and predictions that follow from the label.
+    """Returns the head of a canned Estimator, which computes the loss and the predictions for the task's label.
 
-    A model's logits begin near 0: there they stand for the mean of a number, and for the shares of the classes.
+    A model's logits are near 0 when training begins. The head is made so that a logit of 0 then stands for the mean of
+    a numeric label, or for the shares of the classes.
+
+    Args:
+      task_spec: the label and its scale.
+      mode: in TRAIN, the loss is on the learned scale, and weighs classes if the task has class weights.
     """
     scale, classes = task_spec.scale, task_spec.classes
     training = mode == tf_estimator.ModeKeys.TRAIN
@@ -201,11 +238,11 @@ def head(task_spec: TaskSpec, mode: str) -> Any:
     return _MultiClassHead(classes, begin=[log - mean for log in logs], **settings)
 
 
-MOST_LOG = 88.0  # e to this power is a float32 still
+MOST_LOG = 88.0  # the exponential of a larger number overflows a float32
 
 
 def in_own_units(logits: tf.Tensor, scale: LabelScale) -> tf.Tensor:
-    """Returns a regression's predictions, of what the model has learned."""
+    """Converts a regression's outputs from the learned scale to the label's own units; the inverse of `learned`."""
     if scale.transform == "none":
         return logits
     value = scale.mean + scale.deviation * logits
@@ -218,7 +255,7 @@ def in_own_units(logits: tf.Tensor, scale: LabelScale) -> tf.Tensor:
 
 
 def learned(labels: tf.Tensor, scale: LabelScale) -> tf.Tensor:
-    """Returns what a regression learns, of labels; the inverse of `in_own_units`."""
+    """Converts labels to the scale on which a regression learns them; the inverse of `in_own_units`."""
     if scale.transform == "none":
         return labels
     match scale.transform:
@@ -230,14 +267,14 @@ def learned(labels: tf.Tensor, scale: LabelScale) -> tf.Tensor:
 
 
 def _squared_error(labels: tf.Tensor, logits: tf.Tensor, *, scale: LabelScale, training: bool) -> tf.Tensor:
-    """The squared error: in training of the scaled label, else in the label's own units."""
+    """Returns the squared error: in training on the learned scale, else in the label's own units."""
     if training:
         return tf.square(learned(labels, scale) - logits)
     return tf.square(labels - in_own_units(logits, scale))
 
 
 def _weighed(labels: tf.Tensor, logits: tf.Tensor, *, class_weights: Sequence[float]) -> tf.Tensor:
-    """The cross-entropy of each example, float32 `[batch, 1]`, times the weight of its class."""
+    """Returns each example's cross-entropy, multiplied by the weight of its class, float32 `[batch, 1]`."""
     weights = tf.gather(tf.constant(class_weights, tf.float32), tf.cast(labels, tf.int32))
     if len(class_weights) == 2:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits) * weights
@@ -246,7 +283,11 @@ def _weighed(labels: tf.Tensor, logits: tf.Tensor, *, class_weights: Sequence[fl
 
 
 def classes_of(task_spec: TaskSpec, model: str) -> int:
-    """Returns the number of classes.
+    """Returns the number of classes of a task.
+
+    Args:
+      task_spec: the task.
+      model: the model's name, for the message.
 
     Raises:
       MillraceError: the label is a number.
@@ -259,7 +300,7 @@ def classes_of(task_spec: TaskSpec, model: str) -> int:
 
 
 def linear(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """Returns the `model_fn` of a LinearEstimator."""
+    """The `model_fn` of `linear`: builds the graph of a LinearEstimator and returns its EstimatorSpec."""
     task_spec: TaskSpec = params["task_spec"]
     estimator = tf_estimator.LinearEstimator(
         head(task_spec, mode),
@@ -271,7 +312,7 @@ def linear(features: Any, labels: Any, mode: str, params: Mapping[str, Any], con
 
 
 def dnn(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """Returns the `model_fn` of a DNNEstimator."""
+    """The `model_fn` of `dnn`: builds the graph of a DNNEstimator and returns its EstimatorSpec."""
     task_spec: TaskSpec = params["task_spec"]
     hparams: DnnHparams = params["hparams"]
     estimator = tf_estimator.DNNEstimator(
@@ -289,10 +330,10 @@ def dnn(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config
 
 
 def wide_deep(features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """Returns the `model_fn` of a DNNLinearCombinedEstimator.
+    """The `model_fn` of `wide_deep`: builds the graph of a DNNLinearCombinedEstimator and returns its EstimatorSpec.
 
-    The wide part reads ids and crosses (numbers, where a dataset has no ids); the deep part reads all but crosses and
-    weighted n-grams, or these where a dataset has nothing else.
+    The wide part reads all ids and crosses, or the numbers if the dataset has no ids. The deep part reads everything
+    except crosses and weighted n-grams, or these too if the dataset has nothing else.
     """
     task_spec: TaskSpec = params["task_spec"]
     hparams: WideDeepHparams = params["hparams"]
@@ -316,15 +357,18 @@ def wide_deep(features: Any, labels: Any, mode: str, params: Mapping[str, Any], 
 
 
 def wide_rate(hparams: WideDeepHparams, wide: Sequence[Input]) -> float:
-    """Returns the learning rate of a wide part; higher for n-grams by default, whose weights are fractions of 1."""
+    """Returns the learning rate of the wide part.
+
+    The default is higher if the wide part reads n-grams, because their weights are fractions of 1.
+    """
     if hparams.linear_learning_rate is not None:
         return hparams.linear_learning_rate
     return 0.01 if any(isinstance(entry, Ids) and entry.weights for entry in wide) else 0.001
 
 
 def _spec(estimator: Any, prepared: Mapping[str, Any], labels: Any, mode: str) -> Any:
-    """The EstimatorSpec of a canned Estimator for features that `prepare` has prepared."""
-    build = tf.autograph.experimental.do_not_convert(estimator.model_fn)  # its layers are of graphs
+    """Builds a canned Estimator's graph on features from `prepare`, and returns its EstimatorSpec."""
+    build = tf.autograph.experimental.do_not_convert(estimator.model_fn)  # its layers already build graphs
     spec = build(prepared, labels, mode, estimator.config)
     # Histograms of the layers' activations, and the shares of zeros, cost more than the steps between them.
     summaries = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES)

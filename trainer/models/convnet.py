@@ -1,6 +1,6 @@
-"""`convnet`: a few convolutions and a dense layer, for some hundred images, of which a deep network learns nothing.
+"""`convnet`: a few convolutions and a dense layer, for a few hundred images, which are too few for a deep network.
 
-So few images are soon learned by heart; dropout and smoothed labels hold that off.
+A model soon learns so few images by heart; dropout and smoothed labels delay this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,18 @@ from trainer.spec.task_spec import ImageTaskSpec
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """Builds the graph of TRAIN, EVAL or PREDICT by `classes_spec`; see `trainer.models.squeezenext.model_fn`."""
+    """Builds the graph of the network for TRAIN, EVAL or PREDICT.
+
+    Args:
+      features: `image`, uint8 `[batch, height, width, 3]`.
+      labels: class ids, int64 `[batch]`; None in PREDICT.
+      mode: TRAIN, EVAL or PREDICT.
+      params: `hparams`, a `ConvnetHparams`, and `task_spec`, an `ImageTaskSpec`.
+      config: the Estimator's `RunConfig`.
+
+    Returns:
+      The EstimatorSpec of `classes_spec`.
+    """
     task_spec: ImageTaskSpec = params["task_spec"]
     hparams: ConvnetHparams = params["hparams"]
     options = LayerOptions(training=mode == ModeKeys.TRAIN, l2=hparams.l2)
@@ -39,11 +50,11 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
 
 
 def smoothed(loss: tf.Tensor, logits: tf.Tensor, share: float) -> tf.Tensor:
-    """Returns the mean cross-entropy of labels of which a share is spread evenly over all classes.
+    """Returns the mean cross-entropy for smoothed labels: a share of each label is spread evenly over all classes.
 
     Args:
-      loss: that of the labels as they are, float32 `[]`.
+      loss: the mean cross-entropy for the original labels, float32 `[]`.
       logits: float32 `[batch, classes]`.
-      share: from 0, which changes nothing, to 1.
+      share: the share that is spread, from 0, which changes nothing, to 1.
     """
     return (1 - share) * loss - share * tf.reduce_mean(tf.nn.log_softmax(logits))

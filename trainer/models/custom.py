@@ -1,13 +1,15 @@
-"""Loads a model of the user's own: `--model package.module:function`.
+"""Loads a user's own model: `--model package.module:function`.
 
-The function has one of two forms, which its parameter names tell apart:
+The function has one of two forms. The names of its parameters tell which:
 
-* `model_fn(features, labels, mode, params)`, with an optional `config` as in Estimator. `params` holds the
+* `model_fn(features, labels, mode, params)`, optionally with `config`, as Estimator defines it. `params` holds the
   hyper-parameters by name, and `task_spec`: a `trainer.spec.task_spec.TaskSpec`, or for images a
   `trainer.spec.task_spec.ImageTaskSpec`;
-* `build(task_spec, hparams)`, which returns a compiled tf.keras model (Keras 2), trained through `model_to_estimator`.
+* `build(task_spec, hparams)`, which returns a compiled tf.keras model (Keras 2). It is converted by
+  `model_to_estimator`.
 
-Hyper-parameters are declared in a frozen dataclass `Hparams` in the function's module; without it there are none.
+Hyper-parameters are declared in a frozen dataclass named `Hparams` in the function's module. Without this class, the
+model has no hyper-parameters.
 """
 
 from __future__ import annotations
@@ -32,15 +34,21 @@ from trainer.strategies.tpu import is_tpu
 
 
 def keras_estimator(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
-    """Converts a model whose inputs are called like the features that it reads; images are normalised for it.
+    """Converts a Keras model to an Estimator.
 
-    Its one output is what `trainer.export.outputs` takes a single output for: class probabilities `[batch, classes]`
-    (end the model in a softmax), or for a numeric label the value `[batch, 1]`. Examples are weighed where the dataset
-    has a weight.
+    Each input of the model must have the name of a feature. Images are normalised before the model sees them. The model
+    has
+    one output: class probabilities `[batch, classes]` (end the model in a softmax), or for a numeric label the value
+    `[batch, 1]`. Examples are weighed if the dataset has a weight column.
+
+    Args:
+      model: a compiled tf.keras model.
+      task_spec: a `TaskSpec`, or an `ImageTaskSpec` for images.
+      config: the Estimator's `RunConfig`.
 
     Raises:
       MillraceError: the model reads a feature that the dataset does not have.
-      UsageError: a TPU trains, whose cores Keras's optimizers do not know of.
+      UsageError: a TPU trains. Keras's optimizers do not average gradients over its cores.
     """
     if is_tpu(config):
         raise UsageError(
@@ -61,7 +69,7 @@ def keras_estimator(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
         converted = tf.keras.estimator.model_to_estimator(
             keras_model=model,
             config=config,
-            checkpoint_format="saver",  # variables by name, `global_step` among them, as all Estimators save them
+            checkpoint_format="saver",  # variables by name, like other Estimators
         )
 
     ranks = {name: len(x.shape) for name, x in zip(model.input_names, model.inputs, strict=True)}
@@ -69,19 +77,19 @@ def keras_estimator(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         prepared = _prepared(features, task_spec)
         if labels is not None and task_spec.classes is None:
-            labels = tf.reshape(labels, [-1, 1])  # as the model's output is, or Keras cannot weigh the losses
+            labels = tf.reshape(labels, [-1, 1])  # the shape of the output: else Keras cannot weigh the losses
         inputs: Any = {name: _of_rank(ranks[name], prepared[name]) for name in model.input_names}
         if weight and mode != tf_estimator.ModeKeys.PREDICT:
             inputs = {"features": inputs, "sample_weights": tf.reshape(features[weight], [-1])}
         with _without_warnings():
             return converted.model_fn(inputs, labels, mode, config)
 
-    weights = converted._warm_start_settings  # private: model_to_estimator hands a model's weights on only so
+    weights = converted._warm_start_settings  # private: the only way to get the model's initial weights
     return tf_estimator.Estimator(model_fn, config=config, warm_start_from=weights)
 
 
 def _prepared(features: Any, task_spec: AnyTaskSpec) -> Any:
-    """The features as a model reads them."""
+    """Returns the features as a model reads them: ids prepared, or images normalised."""
     if not isinstance(task_spec, ImageTaskSpec):
         return prepare(features, task_spec.inputs)
     transform_output = tft.TFTransformOutput(task_spec.run_dir)
@@ -89,14 +97,14 @@ def _prepared(features: Any, task_spec: AnyTaskSpec) -> Any:
 
 
 def _of_rank(rank: int, x: Any) -> Any:
-    """A feature `[batch]` as `[batch, 1]`, which is what `Input((1,))` takes."""
+    """Reshapes a feature `[batch]` to `[batch, 1]` if the model's input has rank 2, such as `Input((1,))`."""
     dense = not isinstance(x, tf.SparseTensor)
     return tf.expand_dims(x, -1) if dense and x.shape.rank == 1 and rank == 2 else x
 
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """The way that Estimator takes into Keras is one that Keras warns of: nothing that a user could change."""
+    """Hides warnings of Keras about functions that `model_to_estimator` itself calls; a user cannot change that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*(set_learning_phase|state_updates)", UserWarning)
         yield
@@ -107,12 +115,19 @@ _SPEC_NAME = "task_spec"
 
 @dataclasses.dataclass(frozen=True)
 class NoHparams:
-    """For a module without `Hparams`."""
+    """The hyper-parameters of a module that declares no `Hparams`: an empty dataclass."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Custom:
-    """A custom model: what messages call it, the imported function, and which form it has."""
+    """A user's own model.
+
+    Attributes:
+      name: the model's name in messages, such as `--model package.module:function`.
+      function: the imported function.
+      hparams: the dataclass of the model's hyper-parameters.
+      is_model_fn: whether the function is a `model_fn`; else it builds a Keras model.
+    """
 
     name: str
     function: Callable[..., Any]
@@ -120,10 +135,10 @@ class Custom:
     is_model_fn: bool
 
     def build(self, task_spec: AnyTaskSpec, hparams: Any, config: Any) -> Any:
-        """Returns the Estimator, in the config's model_dir.
+        """Returns the model's Estimator, with its files in `config.model_dir`.
 
         Raises:
-          MillraceError: the function returned something other than a compiled tf.keras model.
+          MillraceError: the function returned something else than a compiled tf.keras model.
         """
         if self.is_model_fn:
             takes_params = "params" in inspect.signature(self.function).parameters
@@ -131,7 +146,7 @@ class Custom:
             return tf_estimator.Estimator(self.function, config=config, params=params)
         model = self.function(task_spec, hparams)
         is_keras = isinstance(model, tf.keras.Model)
-        if not is_keras or not getattr(model, "optimizer", None):  # which `compile` sets
+        if not is_keras or not getattr(model, "optimizer", None):  # only a compiled model has one
             kind = f"a {type(model).__module__}.{type(model).__name__}"
             raise MillraceError(
                 f"{self.name}: returned {'a tf.keras model that is not compiled' if is_keras else kind}; expected a "
@@ -142,17 +157,22 @@ class Custom:
 
 
 def load(name: str, *, source: str = "--model") -> Custom:
-    """Imports `package.module:function`; `source` is what names it, for messages.
+    """Imports a user's own model.
+
+    Args:
+      name: `package.module:function`.
+      source: the flag or setting that named the model, for messages.
 
     Raises:
-      UsageError: there is no such module or function, or its parameters fit neither form.
+      UsageError: there is no such module or function, its parameters fit neither form, or `Hparams` is no dataclass
+        with defaults.
     """
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and something that it imports is not
+            raise  # the module exists, but a module that it imports is missing
         raise UsageError(f"{source} {name}: no module {error.name!r} on the Python path") from None
     function = getattr(module, function_name, None)
     if not callable(function):

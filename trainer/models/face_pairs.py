@@ -1,4 +1,6 @@
-"""`face_pairs`: a convolutional tower through which both images of a pair go, and how alike the outcomes are."""
+"""`face_pairs`: tells whether two images show one identity. Both images pass through one convolutional network, and the
+model compares the two embeddings.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,25 @@ from trainer.models.layers import LayerOptions, conv, dense, tower_channels
 from trainer.models.optimizers import learning_rate
 from trainer.spec.task_spec import ImageTaskSpec
 
-MOST_CONTRASTED = 128  # pairs of a batch: their differences take pairs x pairs x embedding_size floats
+MOST_CONTRASTED = 128  # pairs per batch: the loss takes pairs x pairs x embedding_size floats
 _NEVER = -1e9  # log odds whose exponential is 0
 
 
 def embed(
     images: tf.Tensor, *, width: int, embedding_size: int, dropout: float, grayscale: bool, options: LayerOptions
 ) -> tf.Tensor:
-    """Builds the tower: convolutions that halve the image to about 4x4, then one dense layer over all positions.
+    """Builds the network that turns an image into an embedding: convolutions down to about 4x4, then one dense layer.
 
-    The positions stay apart up to the dense layer, since faces are aligned: what is at the eyes is compared with what
-    is at the eyes. Each image is first brought to mean 0 and variance 1, whatever its light was.
+    The dense layer has a weight for each position, because faces are aligned: the eyes of one face are compared with
+    the eyes of the other. Each image is first brought to mean 0 and variance 1, so that the lighting does not matter.
 
     Args:
-      images: float32 `[batch, height, width, 3]`, normalised; height and width known.
+      images: float32 `[batch, height, width, 3]`, normalised; height and width are known when the graph is built.
       width: channels of the first convolution.
-      embedding_size: of the result.
-      dropout: share of the last convolution's outputs left out, in training.
+      embedding_size: the size of the embedding.
+      dropout: the share of the last convolution's outputs that training drops.
       grayscale: average the channels first.
-      options: the layers'.
+      options: the settings of the layers.
 
     Returns:
       float32 `[batch, embedding_size]`.
@@ -49,16 +51,19 @@ def embed(
 
 
 def likeness(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """Returns the log odds that two embeddings are of one identity: a weighted sum of their differences, and a bias.
+    """Returns the log odds that two embeddings are of one identity: a weighted sum of their absolute differences, plus
+    a bias.
 
     Args:
-      left, right: float32 `[..., embedding_size]`, of shapes that broadcast.
+      left: float32 `[..., embedding_size]`.
+      right: float32 `[..., embedding_size]`, of a shape that broadcasts with `left`.
 
     Returns:
       float32 `[...]`.
     """
     with tf.compat.v1.variable_scope("likeness", reuse=tf.compat.v1.AUTO_REUSE):
-        # Far apart is different: it need not be learned that it is.
+        # Negative weights: embeddings that are far apart are of different identities. The model need not learn this
+        # first.
         start = tf.compat.v1.constant_initializer(-0.1)
         weights = tf.compat.v1.get_variable("weights", [left.shape[-1]], initializer=start)
         bias = tf.compat.v1.get_variable("bias", [], initializer=tf.compat.v1.ones_initializer())
@@ -66,21 +71,24 @@ def likeness(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def contrast_loss(left: tf.Tensor, right: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns the loss of picking each image's partner among all partners of the batch's same pairs, by `likeness`.
+    """Returns a contrastive loss: each image must find its partner among the images of the batch, by `likeness`.
 
-    A few thousand stored pairs are soon learned by heart; the images of one batch alone make thousands more, all
-    different but for the few people who come up twice. This is the N-pair loss (Sohn, "Improved deep metric learning
-    with multi-class N-pair loss objective", 2016), in both directions.
+    Only pairs of one identity take part. A model soon learns a few thousand stored pairs by heart. The combinations of
+    the images in one batch make thousands of further pairs, nearly all of different identities. This is the N-pair loss
+    (Sohn, "Improved deep metric learning with multi-class N-pair loss objective", 2016), in both directions: left to
+    right and right to left.
 
     Args:
-      left, right: embeddings, float32 `[batch, embedding_size]`.
-      labels: 1 for the same, int64 `[batch]`.
+      left: embeddings of the left images, float32 `[batch, embedding_size]`.
+      right: embeddings of the right images, of the same shape.
+      labels: 1 where both images are of one identity, else 0, int64 `[batch]`.
 
     Returns:
-      float32 `[]`; 0 where no pair is the same.
+      float32 `[]`; 0 if the batch has no pair of one identity.
     """
     same = tf.equal(labels, 1)
-    # Different pairs are masked instead of left out, so that no shape depends on the labels: XLA compiles the step.
+    # Pairs of two identities are masked instead of left out, so that no shape depends on the labels: XLA requires this.
+    # top_k on 0 and 1 moves the pairs of one identity to the front.
     first = tf.math.top_k(tf.cast(same, tf.int32), tf.minimum(MOST_CONTRASTED, tf.size(labels))).indices
     lefts, rights, same = (tf.gather(x, first) for x in (left, right, same))
     similarities = likeness(lefts[:, None], rights[None])  # [n, n]
@@ -94,14 +102,15 @@ SIDES = ("left", "right")
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """Builds the graph of TRAIN, EVAL or PREDICT.
+    """Builds the graph of the network for TRAIN, EVAL or PREDICT.
 
-    PREDICT gives `logits`, the log odds that both are the same, float32 `[batch]`, `probabilities` of different and
-    same, float32 `[batch, 2]`, and `class_id`, int64 `[batch]`. EVAL gives these, too.
+    PREDICT and EVAL give three predictions: `logits`, the log odds that both images are of one identity, float32
+    `[batch]`; `probabilities` of "different" and "same", float32 `[batch, 2]`; and `class_id`, 1 for "same", int64
+    `[batch]`.
 
     Args:
       features: `left` and `right`, uint8 `[batch, height, width, 3]`.
-      labels: 1 for the same, else 0, int64 `[batch]`; None in PREDICT.
+      labels: 1 where both images are of one identity, else 0, int64 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
       params: `hparams`, a `FacePairsHparams`, and `task_spec`, an `ImageTaskSpec`.
       config: the Estimator's `RunConfig`.

@@ -1,7 +1,7 @@
-"""Declares the hyper-parameters of the models that ship, and what values they take.
+"""Declares the hyper-parameters of the built-in models, and the values that they may have.
 
-They are apart from their models, which import TensorFlow: `--help` shows them, and mistakes in them are answered,
-without that import.
+They are not declared in the modules of the models, because those import TensorFlow. `--help` lists the
+hyper-parameters, and mistakes in them are reported, before TensorFlow is imported.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from schemas import storage
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """The values that a hyper-parameter takes, in the `Annotated` type of its field.
+    """The range of a hyper-parameter, in the `Annotated` type of its field.
 
     Attributes:
-      least: the least of them.
-      below: a number that is too large.
+      least: the smallest valid value.
+      below: the upper end of the range, which is itself not valid.
     """
 
     least: float
@@ -35,7 +35,10 @@ Share = Annotated[float, Bounds(0, 1)]
 
 
 class Hparams:
-    """Hyper-parameters: a frozen dataclass whose fields all have defaults, and are checked against their `Bounds`."""
+    """The base class of hyper-parameters: frozen dataclasses whose fields all have defaults.
+
+    Values are checked against the `Bounds` of their fields.
+    """
 
     def __post_init__(self) -> None:
         for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
@@ -51,7 +54,10 @@ class Hparams:
 
 @dataclasses.dataclass(frozen=True)
 class LinearHparams(Hparams):
-    """`learning_rate` decays to 0 along a cosine, over the training's steps, unless `decay` is false."""
+    """The hyper-parameters of `linear`: Adam's learning rate.
+
+    The rate decays to 0 along a cosine, over the training's steps, unless `decay` is false.
+    """
 
     learning_rate: NotNegative = 0.02
     decay: bool = True
@@ -59,17 +65,17 @@ class LinearHparams(Hparams):
 
 @dataclasses.dataclass(frozen=True)
 class DnnHparams(Hparams):
-    """Hidden layers and how they are trained.
+    """The hyper-parameters of `dnn`: hidden layers and how they are trained.
 
     Attributes:
       hidden_units: the layers' widths.
       learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps, unless `decay` is false.
       dropout: fraction of each layer's activations that is dropped in training.
       batch_norm: normalise each layer's activations over the batch.
-      indicator_limit: a feature with more ids than this is embedded.
+      indicator_limit: a feature with more ids than this is embedded; other ids become indicators (0 or 1).
       embedding_size: the size of each embedding; 0 chooses it by the number of ids.
-      squash: how far z-scores reach in the model, smoothly; 0: as far as they do.
-      weight_decay: the share of the kernels that a step takes off, times the learning rate (AdamW).
+      squash: the limit into which z-scores are smoothly squeezed; 0: no limit.
+      weight_decay: AdamW's; in each step, the kernels shrink by this share, times the learning rate.
     """
 
     hidden_units: tuple[int, ...] = (256, 256, 128)
@@ -90,22 +96,24 @@ class DnnHparams(Hparams):
 
 @dataclasses.dataclass(frozen=True)
 class TabularHparams(Hparams):
-    """An ensemble of networks that share their weights, and how it is trained.
+    """The hyper-parameters of `tabular`: an ensemble of networks that share their weights, and how it is trained.
 
-    Trainings on few rows take other values by default; see `trainer.loop.plan`.
+    Trainings on few rows have other defaults; see `trainer.loop.plan`.
 
     Attributes:
       members: networks in the ensemble.
-      width, depth: units of a hidden layer, and how many there are.
-      dropout: fraction of each layer's activations that is dropped in training; none: 0.2 for classes, 0 for numbers,
-        whose predictions its noise would spoil.
-      frequencies: cosines of each number; 0: numbers are not embedded, nor are more than 100 of them.
-      frequency_scale: the standard deviation of the frequencies at first, in oscillations for a standard deviation;
-        none: 0.1 for classes, whose small tables would be learned by heart, 1 for numbers.
-      embedding_size: values that each number becomes.
-      squash: how far z-scores reach in the model, smoothly; 0: as far as they do.
+      width: units of a hidden layer.
+      depth: the number of hidden layers.
+      dropout: fraction of each layer's activations that is dropped in training. None: 0.2 for classes; 0 for numbers,
+        since the noise of dropout would spoil their predictions.
+      frequencies: the number of cosines by which each number is embedded. 0: numbers are not embedded. More than 100
+        numbers are not embedded either.
+      frequency_scale: the standard deviation of the initial frequencies, in oscillations for one standard deviation of
+        the number. None: 0.1 for classes, because small tables would otherwise be learned by heart; 1 for numbers.
+      embedding_size: the number of values that each number becomes.
+      squash: the limit into which z-scores are smoothly squeezed; 0: no limit.
       learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps, unless `decay` is false.
-      weight_decay: the share of the kernels that a step takes off, times the learning rate (AdamW).
+      weight_decay: AdamW's; in each step, the kernels shrink by this share, times the learning rate.
     """
 
     members: Positive = 8
@@ -123,7 +131,11 @@ class TabularHparams(Hparams):
 
 @dataclasses.dataclass(frozen=True)
 class WideDeepHparams(DnnHparams):
-    """As `DnnHparams`; `linear_learning_rate` is Adam's for the wide part; none: 0.01 for n-grams, else 0.001."""
+    """The hyper-parameters of `wide_deep`: those of `DnnHparams`, and the learning rate of the wide part.
+
+    Attributes:
+      linear_learning_rate: Adam's learning rate for the wide part. None: 0.01 if it reads n-grams, else 0.001.
+    """
 
     hidden_units: tuple[int, ...] = (128, 64)
     learning_rate: NotNegative = 0.001
@@ -133,15 +145,18 @@ class WideDeepHparams(DnnHparams):
 
 @dataclasses.dataclass(frozen=True)
 class BoostedTreesHparams(Hparams):
-    """LightGBM's parameters under its own names, whose documentation describes them.
+    """The hyper-parameters of `boosted_trees`: LightGBM's parameters, under the names that LightGBM's documentation
+    uses.
 
     Attributes:
-      num_iterations: the most rounds of boosting, each of one tree, or of one for each of three classes or more.
-      early_stopping_round: stop after so many rounds in which the loss on the evaluation split was no better; the
-        rounds up to the best one are kept. 0: never stop early.
+      num_iterations: the most rounds of boosting. A round grows one tree, or with three or more classes one tree for
+        each class.
+      early_stopping_round: stop when the loss on the evaluation split has not improved for this many rounds, and keep
+        the rounds up to the best one. 0: never stop early.
       bagging_fraction: the share of the rows that each tree sees.
-      feature_fraction: the share of the columns that each tree sees; none: 0.8, or all where there are fewer than 5.
-      list_limit: of a text or a bag of ids, the number of ids whose counts are columns.
+      feature_fraction: the share of the columns that each tree sees. None: 0.8, or all if there are fewer than 5
+        columns.
+      list_limit: how many ids of a text or a bag of ids become columns, which hold the ids' counts.
     """
 
     num_iterations: Positive = 1000
@@ -167,7 +182,13 @@ class BoostedTreesHparams(Hparams):
 
 @dataclasses.dataclass(frozen=True)
 class SoftmaxHparams(Hparams):
-    """Adam's learning rate, and the indicator limit and embedding size of `DnnHparams`."""
+    """The hyper-parameters of `softmax`: Adam's learning rate, and two settings of features.
+
+    Attributes:
+      learning_rate: Adam's; it stays constant.
+      indicator_limit: a feature with more ids than this is embedded; other ids become indicators (0 or 1).
+      embedding_size: the size of each embedding; 0 chooses it by the number of ids.
+    """
 
     learning_rate: NotNegative = 0.001
     indicator_limit: Count = 64
@@ -176,12 +197,12 @@ class SoftmaxHparams(Hparams):
 
 @dataclasses.dataclass(frozen=True)
 class SqueezenextHparams(Hparams):
-    """SqueezeNext's shape, and how it is trained.
+    """The hyper-parameters of `squeezenext`: the network's shape, and how it is trained.
 
     Attributes:
       width: factor on the channels of the stages: 1 is the paper's 1.0-SqNxt-23, 2 its 2.0-SqNxt-23.
       units: number of units in each of the four stages.
-      learning_rate: its value at the end of the warm-up; it then decays to 0 over the training's steps.
+      learning_rate: the rate at the end of the warm-up; it then decays to 0 over the training's steps.
       warmup: fraction of the training's steps over which the learning rate grows from 0.
       momentum: the momentum of the optimizer.
       l2: weight of the squared kernels in the loss.
@@ -202,7 +223,7 @@ class SqueezenextHparams(Hparams):
 
 @dataclasses.dataclass(frozen=True)
 class TowerHparams(Hparams):
-    """Convolutions that halve an image, and a dense layer over all positions.
+    """Hyper-parameters of convolutions that halve an image several times, followed by a dense layer over all positions.
 
     Attributes:
       width: channels of the first convolution; each later one has twice as many as the one before, up to 8 * width.
@@ -219,7 +240,11 @@ class TowerHparams(Hparams):
 
 @dataclasses.dataclass(frozen=True)
 class ConvnetHparams(TowerHparams):
-    """As `TowerHparams`; `label_smoothing` is the share of a label that training spreads evenly over all classes."""
+    """The hyper-parameters of `convnet`: those of `TowerHparams`, and label smoothing.
+
+    Attributes:
+      label_smoothing: the share of a label that training spreads evenly over all classes.
+    """
 
     dropout: Share = 0.7
     label_smoothing: Share = 0.1
@@ -227,12 +252,12 @@ class ConvnetHparams(TowerHparams):
 
 @dataclasses.dataclass(frozen=True)
 class FacePairsHparams(TowerHparams):
-    """As `TowerHparams`, over both images of a pair.
+    """The hyper-parameters of `face_pairs`: those of `TowerHparams`, and how two images are compared.
 
     Attributes:
       embedding_size: the size of an image's embedding.
       grayscale: convert images to grayscale first.
-      contrast: weight of a contrastive loss, by which each image must find its partner among those of the batch.
+      contrast: weight of a contrastive loss, by which each image must find its partner among the images of the batch.
     """
 
     embedding_size: Positive = 128
@@ -240,7 +265,8 @@ class FacePairsHparams(TowerHparams):
     contrast: NotNegative = 1.0
 
 
-# What a network in a file takes for a pixel, and whose it is. Keras's `preprocess_input` has the modes torch and caffe.
+# The ranges of pixels that pretrained networks expect, and which networks use them. `torch` and `caffe` are modes of
+# Keras's `preprocess_input`.
 PIXELS = {
     "-1..1": "Keras's MobileNet, Inception and Xception",
     "0..1": "TensorFlow Hub",
@@ -252,14 +278,15 @@ PIXELS = {
 
 @dataclasses.dataclass(frozen=True)
 class BackboneHparams(Hparams):
-    """A network from a file, and how the layer over it is trained.
+    """The hyper-parameters of `backbone`: a network from a file, and how the layer over it is trained.
 
     Attributes:
-      path: the folder of a TF2 SavedModel; required. A local one becomes absolute, so that what is recorded of a
-        training is found from any folder.
-      pixels: what it expects of a pixel, one of `PIXELS`; required, since a wrong scale shows in the accuracy only.
-      trainable: train the variables that the file itself trains, too, with batch norm's statistics; else all of the
-        network stays as it is.
+      path: the folder of a TF2 SavedModel; required. A local path is made absolute, so that commands that run later in
+        another folder find the network.
+      pixels: the range of pixels that the network expects, a key of `PIXELS`; required, since a wrong range would only
+        show as a bad accuracy.
+      trainable: also train the variables that the file marks as trainable, and update the statistics of batch norm.
+        False: the whole network stays as it is.
       dropout: fraction of the feature vector that is dropped in training.
       learning_rate: Adam's; it decays to 0 along a cosine, over the training's steps, unless `decay` is false.
     """

@@ -1,7 +1,7 @@
-"""The layers of networks of images, as parts of a TF1 graph, such as an Estimator's `model_fn` builds.
+"""Layers of image networks, as parts of the TF1 graph that an Estimator's `model_fn` builds.
 
-Variables are made by `tf.compat.v1.get_variable` under the caller's variable scope, L2 terms are in
-REGULARIZATION_LOSSES, moving averages in UPDATE_OPS, and images are NHWC throughout.
+Variables are made by `tf.compat.v1.get_variable` under the caller's variable scope. L2 terms are added to the
+collection REGULARIZATION_LOSSES, and updates of moving averages to UPDATE_OPS. Images are NHWC throughout.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import dataclasses
 import tensorflow as tf
 
 EPSILON = 1e-5
-MOMENTUM = 0.99  # of batch norm's moving averages, in a long training
-LAST_SIDE = 4  # about what `tower_channels` bring the smaller side down to
+MOMENTUM = 0.99  # the momentum of batch norm's moving averages in a long training
+LAST_SIDE = 4  # pixels: the approximate smaller side after the convolutions of `tower_channels`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,8 +20,9 @@ class LayerOptions:
     """Settings that all layers of a network share.
 
     Attributes:
-      training: normalise by the batch and update the moving averages (TRAIN), or normalise by these (EVAL, PREDICT).
-      l2: the loss grows by `l2 * sum(kernel ** 2) / 2`; 0 leaves it out.
+      training: True (TRAIN): batch norm uses the batch's statistics and updates the moving averages. False (EVAL,
+        PREDICT): batch norm uses the moving averages.
+      l2: the loss grows by `l2 * sum(kernel ** 2) / 2`; 0 adds nothing.
     """
 
     training: bool
@@ -29,9 +30,14 @@ class LayerOptions:
 
 
 def kernel(shape: tuple[int, ...], options: LayerOptions) -> tf.Tensor:
-    """Makes a weight variable named `kernel`, float32 `shape`, inputs before outputs; counted in the L2 term.
+    """Makes a weight variable named `kernel`, and adds its L2 term.
 
-    Initial values are uniform with variance 1 / fan-in, as in the authors' network definitions ("xavier" in Caffe).
+    Initial values are uniform with variance 1 / fan-in, as in SqueezeNext's published network definitions ("xavier" in
+    Caffe).
+
+    Args:
+      shape: the shape of the variable, with inputs before outputs.
+      options: the settings of the layers.
     """
     return tf.compat.v1.get_variable(
         "kernel",
@@ -89,15 +95,15 @@ def conv(
     stride: int = 1,
     padding: str = "SAME",
 ) -> tf.Tensor:
-    """Adds a convolution, batch norm, ReLU: `[batch, h, w, inputs]` -> `[batch, h/stride, w/stride, channels]`.
+    """Adds a convolution, batch norm and ReLU: `[batch, h, w, inputs]` -> `[batch, h/stride, w/stride, channels]`.
 
     Args:
-      x: float32, its channels known.
-      name: of the variable scope: `name/kernel` and `name/batch_norm/...`.
-      channels: of the output.
+      x: float32; the number of channels is known when the graph is built.
+      name: the variable scope; the variables are `name/kernel` and `name/batch_norm/...`.
+      channels: channels of the output.
       size: height and width of the kernel.
-      options: the network's.
-      stride: in both directions.
+      options: the settings of the layers.
+      stride: the stride in both directions.
       padding: VALID or SAME.
     """
     with tf.compat.v1.variable_scope(name):
@@ -109,11 +115,11 @@ def dense(x: tf.Tensor, name: str, units: int, *, dropout: float, options: Layer
     """Adds a dense layer over all positions: float32 `[batch, height, width, channels]` -> `[batch, units]`.
 
     Args:
-      x: its height, width and channels known.
-      name: of the variable scope.
-      units: of the output.
-      dropout: share of `x` left out, in training.
-      options: the layers'.
+      x: the input; height, width and channels are known when the graph is built.
+      name: the variable scope.
+      units: the number of outputs.
+      dropout: the share of `x` that training drops.
+      options: the settings of the layers.
     """
     x = tf.reshape(x, [-1, x.shape[1] * x.shape[2] * x.shape[3]])
     if options.training and dropout:
@@ -124,6 +130,14 @@ def dense(x: tf.Tensor, name: str, units: int, *, dropout: float, options: Layer
 
 
 def tower_channels(side: int, width: int) -> list[int]:
-    """Returns the channels of the convolutions that halve an image's smaller side until it is about `LAST_SIDE`."""
+    """Returns the number of channels of each convolution in a network that halves an image until it is small.
+
+    There are as many convolutions as bring the image's smaller side down to about `LAST_SIDE` pixels, and at least two.
+
+    Args:
+      side: the smaller side of the image, in pixels.
+      width: channels of the first convolution; they double with each convolution, up to 8 * width.
+    """
+    # (side - 1).bit_length() is the base-2 logarithm of the side, rounded up.
     halvings = max(2, (side - 1).bit_length() - LAST_SIDE.bit_length() + 1)
     return [width * min(8, 2**i) for i in range(halvings)]

@@ -1,4 +1,4 @@
-"""Checks which model and hyper-parameters a command asks for, and says in --help which there are."""
+"""Checks the model and the hyper-parameters that a command requests, and lists the available ones in --help."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainer.models import BUILT_IN
 from trainer.spec.hparams import augmentation, describe_hparams, parse_hparams, split_settings
 from trainer.spec.options import TrainOptions
 
-# Hyper-parameters that name a file, which every process of a training reads.
+# Hyper-parameters that name a file. Every process of a training reads the file.
 PATHS = frozenset(f.name for m in BUILT_IN.values() for f in dataclasses.fields(m.hparams) if f.metadata.get("path"))
 
 MODELS_HELP = "\n".join(
@@ -29,12 +29,17 @@ AS_HPARAMS = {"lr": "--hparams learning_rate"} | {
 
 
 def check_model(options: TrainOptions) -> None:
-    """Refuses an unknown model, hyper-parameter or augmentation before anything heavy is imported.
+    """Refuses an unknown model, hyper-parameter or augmentation, before anything heavy is imported.
 
-    Without --model, which is chosen by the data, some built-in model must take the hyper-parameters.
+    Without --model, the data decides on the model later; at least one built-in model must then take the
+    hyper-parameters.
+
+    Args:
+      options: the options of `millrace train`.
 
     Raises:
-      UsageError: no such model, or hyper-parameters that a built-in model does not have, or no such augmentation.
+      UsageError: the model or the augmentation does not exist, or the built-in model does not have the
+        hyper-parameters.
     """
     augmentation(options.augment)
     if options.model is not None and ":" in options.model:
@@ -59,14 +64,14 @@ def check_model(options: TrainOptions) -> None:
 
 
 def check_reads(model: str, examples: str) -> None:
-    """Refuses a built-in model for examples that it does not read.
+    """Refuses a built-in model that cannot read the dataset's examples.
 
     Args:
-      model: its name.
-      examples: of what the dataset's examples are: rows, images or pairs.
+      model: the model's name.
+      examples: the kind of the dataset's examples: rows, images or pairs.
 
     Raises:
-      UsageError: it does not read them.
+      UsageError: the model does not read such examples.
     """
     reads = BUILT_IN[model].reads
     if examples not in reads:

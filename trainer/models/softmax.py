@@ -1,4 +1,4 @@
-"""`softmax`: one dense layer, as a `model_fn` written out in full. The example to copy for a model of one's own."""
+"""`softmax`: one dense layer, as a complete `model_fn`. Copy this file as an example for your own model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from trainer.strategies.tpu import across_cores
 def model_fn(
     features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any], config: Any
 ) -> Any:
-    """Builds softmax regression.
+    """Builds the graph of softmax regression for TRAIN, EVAL or PREDICT.
 
     Args:
-      features: transformed features by name, see `trainer.spec.task_spec`; or `image`, see
-        `trainer.spec.task_spec`.
+      features: transformed features by name, or `image`; `trainer.spec.task_spec` describes both.
       labels: class ids, int64 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
       params: the hyper-parameters by name, and `task_spec`.
@@ -55,7 +54,8 @@ def model_fn(
     loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits, 1.0 if weights is None else weights)
 
     if mode == tf_estimator.ModeKeys.EVAL:
-        # Of its predictions come accuracy, log loss and the like; `eval_metric_ops` is for metrics of one's own.
+        # Accuracy, log loss and similar metrics are computed from the predictions. Use `eval_metric_ops` for metrics of
+        # your own.
         return tf_estimator.EstimatorSpec(mode, loss=loss, predictions=predictions)
 
     optimizer = across_cores(tf.compat.v1.train.AdamOptimizer(params["learning_rate"]))

@@ -1,6 +1,7 @@
-"""`squeezenext`: images to classes by SqueezeNext (Gholami et al., arXiv 1803.10615).
+"""`squeezenext`: classifies images by SqueezeNext (Gholami et al., arXiv 1803.10615).
 
-By default it is the paper's 1.0-SqNxt-23; a `width` of 2 makes it 2.0-SqNxt-23. Variables lie under `squeezenext/`.
+The default network is the paper's 1.0-SqNxt-23; a `width` of 2 makes it 2.0-SqNxt-23. The names of all variables begin
+with `squeezenext/`.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ def unit(
     stride: int = 1,
     tall_first: bool = True,
 ) -> tf.Tensor:
-    """Adds a SqueezeNext unit (figure 1 of the paper): 1x1 twice to squeeze, 3x1, 1x3, 1x1 to expand, and a shortcut.
+    """Adds a SqueezeNext unit (figure 1 of the paper): a branch of five convolutions, and a shortcut that is added to
+    it.
 
-    The channels of the branch are 1/2, 1/4, 1/2, 1/2 and 1 of the unit's. The shortcut is the input itself, or a 1x1
-    projection of it where the shape changes.
+    The branch consists of 1x1 and 1x1 to squeeze, 3x1, 1x3, and 1x1 to expand. Their channels are 1/2, 1/4, 1/2, 1/2
+    and 1 times `channels`. The shortcut is the input itself, or a 1x1 projection of the input if the shape changes.
 
     Args:
       x: float32 `[batch, height, width, inputs]`.
-      channels: of the output; a multiple of 4.
-      options: the network's.
-      stride: of the projection and of the branch's first convolution.
-      tall_first: 3x1 before 1x3; the paper alternates.
+      channels: channels of the output; a multiple of 4.
+      options: the settings of the layers.
+      stride: the stride of the projection and of the branch's first convolution.
+      tall_first: whether 3x1 comes before 1x3; the paper alternates.
     """
     shortcut = x
     if stride != 1 or x.shape[-1] != channels:
@@ -59,18 +61,20 @@ def unit(
 def squeezenext(
     images: tf.Tensor, *, width: float, units: tuple[int, ...], classes: int, options: LayerOptions
 ) -> tf.Tensor:
-    """Builds the network.
+    """Builds the network from images to logits.
 
-    The stages' sides are, at 227x227, 55, 28, 14 and 7; at 64x64, 14, 7, 4 and 2. Images with a side below 64 are not
-    halved by the stem, or the last stage would be left with a single position, and the 3x1 and 1x3 convolutions of the
-    last stages would see mostly padding; 28x28 digits still have 2x2 there.
+    The stages have sides of 55, 28, 14 and 7 for images of 227x227, and of 14, 7, 4 and 2 for images of 64x64. If a
+    side of the image is below 64, the first convolution does not halve the image. Otherwise the last stage would have a
+    single position, and the 3x1 and 1x3 convolutions of the last stages would see mostly padding. Digits of 28x28 still
+    have 2x2 positions in the last stage.
 
     Args:
-      images: float32 `[batch, height, width, channels]`, normalised; height, width and channels known.
-      width: factor on the channels of the stages; the stem and the last convolution keep theirs.
+      images: float32 `[batch, height, width, channels]`, normalised; height, width and channels are known when the
+        graph is built.
+      width: factor on the channels of the stages; the first and the last convolution do not change.
       units: number of units in each of the four stages.
-      classes: how many there are.
-      options: the layers'.
+      classes: the number of classes.
+      options: the settings of the layers.
 
     Returns:
       logits, float32 `[batch, classes]`.
@@ -102,7 +106,7 @@ def squeezenext(
 
 
 def _pool(x: tf.Tensor) -> tf.Tensor:
-    """Max pooling, 3x3 by 2, that keeps the last row and column of an even side, as Caffe's does."""
+    """Max pooling of 3x3 with stride 2. Like Caffe's, it keeps the last row and column if a side is even."""
     bottom, right = (1 - int(side) % 2 for side in x.shape[1:3])
     if bottom or right:
         x = tf.pad(x, [[0, 0], [0, bottom], [0, right], [0, 0]])  # zeros never win: x comes out of a ReLU
@@ -110,7 +114,7 @@ def _pool(x: tf.Tensor) -> tf.Tensor:
 
 
 def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
-    """Builds the graph of TRAIN, EVAL or PREDICT by `classes_spec`.
+    """Builds the graph of the network for TRAIN, EVAL or PREDICT.
 
     Args:
       features: `image`, uint8 `[batch, height, width, 3]`.
@@ -118,6 +122,9 @@ def model_fn(features: Mapping[str, Any], labels: Any, mode: str, params: Mappin
       mode: TRAIN, EVAL or PREDICT.
       params: `hparams`, a `SqueezenextHparams`, and `task_spec`, an `ImageTaskSpec`.
       config: the Estimator's `RunConfig`.
+
+    Returns:
+      The EstimatorSpec of `classes_spec`.
     """
     task_spec: ImageTaskSpec = params["task_spec"]
     hparams: SqueezenextHparams = params["hparams"]

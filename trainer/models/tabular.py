@@ -1,16 +1,16 @@
 """`tabular`: an ensemble of small networks that share their weights, for tables.
 
-It puts together published parts:
+It combines published parts:
 
-* the members of the ensemble share each layer's kernel, and scale its inputs and outputs by factors of their own: TabM
-  (Gorishniy et al., "TabM: Advancing tabular deep learning with parameter-efficient ensembling", ICLR 2025,
-  arXiv 2410.24210), after BatchEnsemble (Wen et al., ICLR 2020). The loss is the mean of the members' losses, and what
-  is predicted the mean of their probabilities or values;
-* numbers are embedded by cosines of learned frequencies, beside the number itself: the "PBLD" embeddings of RealMLP
-  (Holzmüller et al., "Better by default", NeurIPS 2024, arXiv 2407.04491), after Gorishniy et al., "On embeddings for
-  numerical features" (NeurIPS 2022);
-* the n-grams of a text have a weight each, as in a linear model: a network learns rare ones by heart;
-* z-scores are squashed: see `trainer.models.canned.squashed`.
+* The members of the ensemble share the kernel of each layer. Each member scales the layer's inputs and outputs by
+  factors of its own. This is TabM (Gorishniy et al., "TabM: Advancing tabular deep learning with parameter-efficient
+  ensembling", ICLR 2025, arXiv 2410.24210), after BatchEnsemble (Wen et al., ICLR 2020). The loss is the mean of the
+  members' losses. The prediction is the mean of the members' probabilities or values.
+* A number is embedded by cosines with learned frequencies, next to the number itself. These are the "PBLD" embeddings
+  of RealMLP (Holzmüller et al., "Better by default", NeurIPS 2024, arXiv 2407.04491), after Gorishniy et al., "On
+  embeddings for numerical features" (NeurIPS 2022).
+* Each n-gram of a text has one weight, as in a linear model, because a network would learn rare n-grams by heart.
+* Z-scores are squashed, as `trainer.models.canned.squashed` describes.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from trainer.spec.task_spec import Dense, Ids, TaskSpec
 ModeKeys = tf_estimator.ModeKeys
 INDICATORS = 16  # a feature with more ids is embedded
 MOST_EMBEDDED = 100  # numbers; more stay as they are
-TEXT_RATE = 4.0  # how much farther than a kernel's a weight of an n-gram moves in a step
+TEXT_RATE = 4.0  # in a step, the weight of an n-gram moves this many times as far as a kernel
 
 
 def model_fn(
     features: Mapping[str, Any], labels: tf.Tensor | None, mode: str, params: Mapping[str, Any], config: Any
 ) -> Any:
-    """Builds the network and its head.
+    """Builds the graph of the network and its head, for TRAIN, EVAL or PREDICT.
 
     Args:
-      features: transformed features by name; see `trainer.spec.task_spec`.
+      features: transformed features by name; `trainer.spec.task_spec` describes them.
       labels: class ids, int64 `[batch]`, or numbers, float32 `[batch]`; None in PREDICT.
       mode: TRAIN, EVAL or PREDICT.
-      params: `hparams`, and `task_spec`.
+      params: `hparams`, a `TabularHparams`, and `task_spec`, a `TaskSpec`.
       config: the Estimator's `RunConfig`.
     """
     task_spec: TaskSpec = params["task_spec"]
@@ -62,7 +62,8 @@ def model_fn(
             logits += _linear(prepared[entry.name], prepared[entry.weights], entry, dimension)[:, None, :]
     optimizer = None
     if training:
-        # Each member's prediction of an example counts as an example, so the loss is the mean of theirs.
+        # In training, each member's prediction of an example counts as an example of its own. The loss, a mean over
+        # examples, is then the mean of the members' losses.
         count = hparams.members
         logits = tf.reshape(logits, [-1, logits.shape[-1]])
         labels = tf.repeat(labels, count)
@@ -83,8 +84,9 @@ def model_fn(
 
 
 def _inputs(prepared: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHparams) -> Any:
-    """The inputs of the first layer, in parts, float32 `[batch, width]`."""
-    # A network finds combinations of ids by itself, and learns those that are rare by heart.
+    """Returns the inputs of the first layer, in parts, float32 `[batch, width]` each."""
+    # Crosses are left out: a network combines ids by itself, and would learn rare combinations by heart. Weighted
+    # n-grams are left out too, since `_linear` reads them.
     ids = [entry for entry in task_spec.inputs if not (isinstance(entry, Dense) or entry.crossed or entry.weights)]
     if NUMBERS in prepared:
         numbers = prepared[NUMBERS]
@@ -97,7 +99,15 @@ def _inputs(prepared: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHp
 
 
 def embedded(numbers: tf.Tensor, hparams: TabularHparams) -> tf.Tensor:
-    """Puts beside each number a linear map of cosines of it: `[batch, width]` -> `[batch, width * embedding_size]`."""
+    """Embeds each number by cosines, and puts a linear map of the cosines next to the number.
+
+    Args:
+      numbers: float32 `[batch, width]`.
+      hparams: the number of cosines, the scale of their frequencies, and the size of an embedding.
+
+    Returns:
+      float32 `[batch, width * embedding_size]`.
+    """
     width, count, size = numbers.shape[1], hparams.frequencies, hparams.embedding_size - 1
     with tf.compat.v1.variable_scope("embedding"):
         frequency = _variable("frequency", [width, count], tf.random_normal_initializer(stddev=hparams.frequency_scale))
@@ -112,13 +122,24 @@ def embedded(numbers: tf.Tensor, hparams: TabularHparams) -> tf.Tensor:
 
 
 def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropout: float | None) -> tf.Tensor:
-    """Returns the members' logits, float32 `[batch, members, dimension]`, of inputs `[batch, width]`."""
+    """Computes the logits of the ensemble's members.
+
+    Args:
+      inputs: float32 `[batch, width]`.
+      dimension: the number of logits of a member.
+      hparams: the number of members, and the width and number of layers.
+      dropout: the share of activations to drop; 0 or None drops nothing.
+
+    Returns:
+      float32 `[batch, members, dimension]`.
+    """
     count = hparams.members
     hidden = inputs[:, None, :]  # the same for all
     for layer in range(hparams.depth):
         with tf.compat.v1.variable_scope(f"layer_{layer}"):
             width = hidden.shape[-1]
-            # The members differ by the signs with which they read the inputs; all other factors begin at 1.
+            # At first the members differ only by the signs with which they read the inputs; all other factors begin at
+            # 1.
             signs = _signs if layer == 0 else tf.ones_initializer()
             bound = 1 / math.sqrt(width)
             uniform = tf.random_uniform_initializer(-bound, bound)
@@ -141,7 +162,7 @@ def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropo
 
 
 def _linear(ids: Any, weights: Any, entry: Ids, dimension: int) -> tf.Tensor:
-    """The part of a text's n-grams in all members' logits, float32 `[batch, dimension]`."""
+    """Returns what the weighted n-grams of a text add to the logits of all members, float32 `[batch, dimension]`."""
     with tf.compat.v1.variable_scope(f"linear/{entry.name}"):
         table = _variable("weights", [entry.count, dimension], tf.zeros_initializer())
     table *= TEXT_RATE
@@ -149,7 +170,7 @@ def _linear(ids: Any, weights: Any, entry: Ids, dimension: int) -> tf.Tensor:
 
 
 def _for_label(hparams: TabularHparams, task_spec: TaskSpec) -> TabularHparams:
-    """The hyper-parameters, with what they leave open for a label of this kind."""
+    """Fills in the hyper-parameters that are None, by the kind of the label."""
     dropout, scale = (0.0, 1.0) if task_spec.classes is None else (0.2, 0.1)
     return dataclasses.replace(
         hparams,
@@ -159,7 +180,7 @@ def _for_label(hparams: TabularHparams, task_spec: TaskSpec) -> TabularHparams:
 
 
 def _signs(shape: Any, dtype: Any = None, partition_info: Any = None, **_: Any) -> tf.Tensor:
-    """-1 or 1, at random."""
+    """An initializer: -1 or 1 at random."""
     return tf.where(tf.random.uniform(shape) < 0.5, -1.0, 1.0)
 
 

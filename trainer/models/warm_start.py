@@ -1,4 +1,4 @@
-"""`--warm_start_from`: begins a training with the weights of another one, as far as they fit."""
+"""`--warm_start_from`: begins a training with the weights of another training, for all variables that fit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class WarmStart:
     """The weights with which a training begins.
 
     Attributes:
-      path: a checkpoint, a model directory or an export, as the user names it.
-      pattern: a regular expression; only variables in whose name it is found are taken.
-      tell: called with a line for each variable.
+      path: the path of a checkpoint, a model directory or an export, as the user gave it.
+      pattern: a regular expression; only variables whose name contains a match are taken.
+      tell: prints a message; called with a line for each variable.
     """
 
     path: str
@@ -31,7 +31,9 @@ class WarmStart:
     tell: Callable[[str], None] = lambda line: None
 
     def apply(self) -> None:
-        """Sets the initial values of the variables of the graph, after the model is built and before a session is.
+        """Sets the initial values of the graph's variables from the checkpoint.
+
+        Call this after the model is built and before a session is created.
 
         Raises:
           UsageError: there is no checkpoint, or none of its variables fits.
@@ -50,16 +52,16 @@ class WarmStart:
         self.tell(f"warm start: {len(taken)} of {len(variables)} variables are taken from {checkpoint}")
         for name, variable in variables.items():
             self.tell(f"  {name} {variable.shape.as_list()}: {refused[name] or 'taken'}")
-        # The variables, not their names: those would also match the names of what the optimizer keeps for them.
+        # Variables are passed instead of names, because a name would also match the optimizer's variables for it.
         tf.compat.v1.train.warm_start(*tf_estimator.WarmStartSettings(checkpoint, taken))
 
 
 def with_warm_start(spec: Any, warm_start: WarmStart | None, config: Any) -> Any:
-    """Returns a TRAIN spec that begins with these weights, unless there is a checkpoint to resume from.
+    """Adds a warm start to a TRAIN spec, unless the model directory already has a checkpoint to resume from.
 
     Args:
       spec: an `EstimatorSpec`.
-      warm_start: None: nothing changes.
+      warm_start: the weights; None: the spec is returned unchanged.
       config: the `RunConfig`, which names the model directory.
     """
     if warm_start is None or tf.train.latest_checkpoint(config.model_dir) is not None:
@@ -68,7 +70,7 @@ def with_warm_start(spec: Any, warm_start: WarmStart | None, config: Any) -> Any
 
 
 class _AfterItsOwn(tf.compat.v1.train.SessionRunHook):
-    """Applies it after Estimator's own warm start, which gives a Keras model the weights that it was built with."""
+    """A hook that applies a warm start after Estimator's own warm start, which initialises Keras models."""
 
     def __init__(self, warm_start: WarmStart) -> None:
         self._warm_start = warm_start
@@ -78,7 +80,14 @@ class _AfterItsOwn(tf.compat.v1.train.SessionRunHook):
 
 
 def why_not(name: str, shape: list[int], stored_shapes: Mapping[str, list[int]], pattern: str) -> str:
-    """Returns why a variable begins with its own initial value; empty if it is taken."""
+    """Returns why a variable is not taken from the checkpoint; empty if it is taken.
+
+    Args:
+      name: the variable's name.
+      shape: the variable's shape.
+      stored_shapes: the shapes of the checkpoint's variables, by name.
+      pattern: the regular expression that the name must contain.
+    """
     if not re.search(pattern, name):
         return "begins anew, since --warm_start_vars leaves it out"
     if name not in stored_shapes:
@@ -87,9 +96,11 @@ def why_not(name: str, shape: list[int], stored_shapes: Mapping[str, list[int]],
 
 
 def models_variables() -> Sequence[Any]:
-    """Returns the variables with which the model of this graph predicts: neither the step nor the optimizer's.
+    """Returns the variables with which this graph's model predicts, without the step counter and the optimizer's
+    variables.
 
-    An optimizer's have the name of a trained variable in their own, or are single numbers.
+    A variable belongs to the optimizer if its name contains the name of a trained variable, or if it is a single
+    number.
     """
     trained = tf.compat.v1.trainable_variables()
     names = {v.op.name for v in trained}
@@ -98,15 +109,19 @@ def models_variables() -> Sequence[Any]:
 
 
 def checkpoint_at(path: str, *, flag: str) -> str:
-    """Returns the checkpoint that a path means.
+    """Finds the checkpoint that a path stands for.
 
     Args:
-      path: a checkpoint; a model directory, whose latest one is taken; an export; or a folder of exports.
-      flag: begins the message of an error.
+      path: a checkpoint; a model directory, which stands for its latest checkpoint; an export; or a folder of exports,
+        which stands for its latest export.
+      flag: the beginning of an error message, such as `--warm_start_from `.
+
+    Returns:
+      The checkpoint's path, without the suffix `.index`.
 
     Raises:
-      UsageError: there is none, or none of an Estimator.
-      MillraceError: the directory names one that does not lie in it.
+      UsageError: there is no checkpoint, or it was not written by an Estimator.
+      MillraceError: the model directory names a checkpoint outside of itself.
     """
     named = named_checkpoints(path) if tf.io.gfile.isdir(path) else [path]
     exports = [path, *(os.path.join(path, number) for number in numbered(path)[::-1])]
@@ -127,4 +142,4 @@ def checkpoint_at(path: str, *, flag: str) -> str:
     return checkpoint
 
 
-_OF_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"  # a tensor in what Keras and TensorFlow 2 save
+_OF_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"  # a tensor in checkpoints of Keras and TensorFlow 2
