@@ -1,4 +1,7 @@
-"""The dataset directory: open, show, verify and prune it; its manifest, and the lease that one job at a time holds."""
+"""The dataset directory: opens, shows, verifies and prunes it, and defines its manifest and its lease.
+
+The lease lets only one job at a time write to the directory.
+"""
 
 from schemas.dataset.opening import OpenDataset, open_dataset, read_checked
 

@@ -1,7 +1,7 @@
-"""Checks a shard: its bytes against the manifest, its records against their checksums and the schema.
+"""Checks a shard: compares its bytes with the manifest, and its records with their checksums and the schema.
 
-Every feature of a record is present, has its dtype and shape, and holds valid values. tfx_bsl decodes a batch of
-serialized `tf.Example`s to Arrow in C++, so that entire columns are checked at once.
+The schema says which features a record has, and their dtypes, shapes and valid values. tfx_bsl decodes a batch of
+serialized `tf.Example`s to Arrow in C++, so that the features are checked as whole columns of a batch.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Fault = tuple[int, str]  # a record's index in the batch, and what is wrong with
 
 
 class RecordCheck:
-    """Checks batches of records. Not thread-safe: use one per thread.
+    """Checks batches of records against the schema. Not thread-safe: use one object for each thread.
 
     Args:
-      features: of the records.
-      images: how images are stored; None: the dataset has rows.
-      classes: of the images, by id.
+      features: the features that each record must have, and no others.
+      images: how images are stored; None if the dataset has rows.
+      classes: the names of the images' classes, by id; empty if the dataset has rows.
     """
 
     def __init__(
@@ -51,15 +51,18 @@ class RecordCheck:
         self._decoder = ExamplesToRecordBatchDecoder()  # without a schema, so that it returns undeclared features too
 
     def __call__(self, records: Sequence[bytes]) -> dict[int, str]:
-        """The first fault of each invalid record, by index in `records`, ascending."""
+        """Returns the first fault of each invalid record, by the record's index in `records`, ascending."""
         try:
             batch = self._decoder.DecodeBatch(list(records))
         except RuntimeError as error:
             if len(records) == 1:
                 return {0: f"is not a tf.Example ({error})"}
-            half = len(records) // 2  # some record cannot be parsed or has other types: bisect to find it
+            # The decoder fails for the whole batch, if a record cannot be parsed or has other types. Check both halves
+            # on their own, until the bad records are alone.
+            half = len(records) // 2
             later = {half + place: what for place, what in self(records[half:]).items()}
             return self(records[:half]) | later
+        # In a dict the last value of a key stays, so reverse the faults to keep the first one of each record.
         faults = dict(reversed([*self._form(batch)]))
         if self._features and len(faults) < batch.num_rows:
             good = np.setdiff1d(np.arange(batch.num_rows), np.array(list(faults), np.int64))
@@ -68,18 +71,19 @@ class RecordCheck:
         return dict(sorted(faults.items()))
 
     def _form(self, batch: pa.RecordBatch) -> Iterator[Fault]:
-        """Features that are missing, undeclared, or have another dtype or length."""
+        """Yields records in which a feature is missing, undeclared, or has another dtype or length."""
         for feature in self._features:
             place = batch.schema.get_field_index(feature.name)
             lengths = np.zeros(batch.num_rows, np.int64)
             column = batch.column(place) if place >= 0 else pa.nulls(0)
-            if not pa.types.is_null(column.type):  # null: no record of the batch has a value
+            if not pa.types.is_null(column.type):  # a column of type null: no record of the batch has a value
                 lengths = np.asarray(pc.fill_null(column.value_lengths(), 0))
                 dtype = column.type.value_type
                 if dtype != _DTYPES[feature.dtype]:
                     for row in np.flatnonzero(lengths):
                         yield int(row), f"{feature.name!r} holds {_NAMES.get(dtype, dtype)}, expected {feature.dtype}"
-                    lengths = np.where(lengths, feature.length or 0, 0)  # already reported
+                    # These records are reported already: pretend that their lengths are right.
+                    lengths = np.where(lengths, feature.length or 0, 0)
             if feature.length is not None:
                 for row in np.flatnonzero(lengths != feature.length):
                     yield int(row), f"{feature.name!r} holds {lengths[row]} values, expected {feature.length}"
@@ -88,7 +92,7 @@ class RecordCheck:
                 yield int(row), f"holds {name!r}, which is not a feature of this dataset"
 
     def _content(self, batch: pa.RecordBatch) -> Iterator[Fault]:
-        """Numbers out of range, and invalid images. Lengths have been checked before."""
+        """Yields records with numbers out of range, and with invalid images. `_form` has found their lengths right."""
         for feature in self._features:
             yield from _number_faults(batch, feature)
         if self._images is not None:
@@ -97,6 +101,7 @@ class RecordCheck:
 
 
 def _number_faults(batch: pa.RecordBatch, feature: StoredFeature) -> Iterator[Fault]:
+    """Yields records in which a feature holds NaN, infinity, or an integer out of its range."""
     place = batch.schema.get_field_index(feature.name)
     has_limits = feature.low is not None or feature.high is not None
     if place < 0 or pa.types.is_null(batch.column(place).type) or not (feature.finite or has_limits):
@@ -113,6 +118,7 @@ def _number_faults(batch: pa.RecordBatch, feature: StoredFeature) -> Iterator[Fa
 
 
 def _image_faults(batch: pa.RecordBatch, options: ImageOptions) -> Iterator[Fault]:
+    """Yields records with an image in another format or size than the schema asks for, or with invalid image data."""
     names = [keys.FORMAT, keys.HEIGHT, keys.WIDTH, keys.ENCODED]
     expected = keys.FORMATS[options.store]
     for row, values in enumerate(zip(*(_scalars(batch, name) for name in names), strict=True)):
@@ -126,6 +132,7 @@ def _image_faults(batch: pa.RecordBatch, options: ImageOptions) -> Iterator[Faul
 
 
 def _class_faults(batch: pa.RecordBatch, classes: Sequence[str]) -> Iterator[Fault]:
+    """Yields records in which the id of the class and the name of the class do not match."""
     for row, values in enumerate(zip(*(_scalars(batch, name) for name in (keys.CLASS, keys.TEXT)), strict=True)):
         number, text = (value.as_py() for value in values)
         if 0 <= number < len(classes) and classes[number].encode() != text:
@@ -133,7 +140,7 @@ def _class_faults(batch: pa.RecordBatch, classes: Sequence[str]) -> Iterator[Fau
 
 
 def _scalars(batch: pa.RecordBatch, name: str) -> Any:
-    """A scalar feature's values, one per record."""
+    """Returns the values of a scalar feature, one for each record."""
     return batch.column(batch.schema.get_field_index(name)).flatten()
 
 
@@ -143,7 +150,7 @@ def _is_size(options: ImageOptions, height: int, width: int) -> bool:
 
 
 def _pixels_fault(data: bytes, height: int, width: int, options: ImageOptions) -> str:
-    """What is wrong with a stored image; '' if it is valid."""
+    """Returns what is wrong with a stored image; '' if the image is valid."""
     if options.store == "raw":
         return "" if len(data) == 3 * height * width else f"holds {len(data):,} bytes for {height} x {width} pixels"
     try:
@@ -156,9 +163,9 @@ def _pixels_fault(data: bytes, height: int, width: int, options: ImageOptions) -
     return "ends early" if ends_early(header, data) else ""
 
 
-MAX_LISTED = 10  # records of a shard that are reported one by one
+MAX_LISTED = 10  # so many records of a shard are reported one by one, and the rest are only counted
 
-Content = tuple[int, str]  # a file's bytes and their crc32c
+Content = tuple[int, str]  # identifies a file's content: the number of bytes, and their CRC-32C
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,9 +173,10 @@ class ShardCheck:
     """Checks the shards of one dataset.
 
     Attributes:
-      compressed: whether the shards are gzip'd.
-      by_content: the paths of all its shards by content, to recognize swapped shards.
-      record_check: makes a `RecordCheck` for each shard; None: records are not checked against the schema.
+      compressed: whether the shards are gzip files.
+      by_content: the paths of all shards of the dataset, by content. A shard with the content of another path was
+        swapped.
+      record_check: makes a new `RecordCheck`, one for each shard; None: records are not checked against the schema.
     """
 
     compressed: bool
@@ -176,7 +184,13 @@ class ShardCheck:
     record_check: Callable[[], RecordCheck] | None
 
     def __call__(self, shard: Shard, chunks: Iterator[bytes], tally: ReadProgress) -> list[Issue]:
-        """All issues of a shard. Memory: a few MB and one record, whatever the shard's size."""
+        """Returns all issues of a shard. Uses a few MB of memory and the size of one record, even for a large shard.
+
+        Args:
+          shard: what the manifest says about the shard.
+          chunks: the bytes of the file.
+          tally: counts the records that were read.
+        """
         size, crc = 0, google_crc32c.Checksum()
 
         def summed() -> Iterator[bytes]:
@@ -207,7 +221,8 @@ class ShardCheck:
             broken = f"record {error.record:,} at byte {error.offset:,}: {error.reason}"
         except BrokenGzipError as error:
             broken = f"after {rows:,} complete records, at compressed {error}"
-        collections.deque(data, maxlen=0)  # the rest, if reading stopped early, for size and checksum
+        # If reading stopped early, the size and the checksum still need the rest: a deque of length 0 consumes it.
+        collections.deque(data, maxlen=0)
         content = size, crc.hexdigest().decode()
         elsewhere = [path for path in self.by_content.get(content, ()) if path != shard.path]
         if elsewhere and content != (shard.bytes, shard.crc32c):
@@ -220,14 +235,15 @@ class ShardCheck:
 
 
 def _whole(shard: Shard, content: Content, rows: int, broken: str, *, is_damaged: bool) -> Iterator[Issue]:
-    """An issue if a file is truncated, cannot be read beyond some record, or is another one than was written.
+    """Yields an issue if a shard was cut, cannot be read beyond some record, or is another file than the job wrote.
 
     Args:
-      shard: what the manifest says.
-      content: of the file.
-      rows: the records that could be read.
-      broken: why the rest cannot be read.
-      is_damaged: records do not match their checksums, which says why the content is another one.
+      shard: what the manifest says about the shard.
+      content: the size and the checksum of the file.
+      rows: the number of records that could be read.
+      broken: why the rest cannot be read; '' if all could be read.
+      is_damaged: whether some records do not match their checksums. These are reported one by one, and explain why the
+        checksum of the file differs.
     """
     size, crc = content
     readable = f"{rows:,} of its {counted(shard.rows, 'records')} can be read"
@@ -249,7 +265,7 @@ def _whole(shard: Shard, content: Content, rows: int, broken: str, *, is_damaged
 
 
 def _listed(shard: Shard, kind: str, messages: Sequence[str], rest: str) -> Iterator[Issue]:
-    """An issue for each of the first messages, and one that counts the rest."""
+    """Yields an issue for each of the first MAX_LISTED messages, and one issue that counts the others."""
     yield from (Issue(shard.path, kind, message) for message in messages[:MAX_LISTED])
     if more := len(messages[MAX_LISTED:]):
         yield Issue(shard.path, kind, f"{counted(more, 'more records')} {rest}")

@@ -1,7 +1,7 @@
 """Checks the manifest: its numbers and file names against each other, its inputs, and the run's rejects files.
 
-Each check gives the issues that it finds: `open_dataset` raises the first one in the manifest itself, `verify_dataset`
-reports all.
+Each check yields the issues that it finds. `open_dataset` raises an error for the first issue in the manifest itself,
+and `verify_dataset` reports all issues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from schemas.storage.json_files import parse_json
 
 @dataclasses.dataclass(frozen=True)
 class Issue:
-    """A difference from the manifest or the schema.
+    """Something in a dataset that differs from the manifest or the schema.
 
     Attributes:
       path: the file, relative to the dataset directory.
@@ -42,9 +42,10 @@ class Issue:
 
 
 class ReadProgress:
-    """How much has been read so far; thread-safe. Setting `stop` ends the reading threads early.
+    """Counts how many bytes, rows and files several threads have read. Thread-safe.
 
-    `report` is called after each addition, by one thread at a time.
+    `report` is called after each addition, by one thread at a time. Setting the event `stop` ends the reading threads
+    early.
     """
 
     def __init__(self) -> None:
@@ -54,14 +55,14 @@ class ReadProgress:
         self._lock = threading.Lock()
 
     def add(self, **amounts: int) -> None:
-        """Adds to the counts by name."""
+        """Adds to the counts: `add(rows=10)` adds 10 to `rows`."""
         with self._lock:
             for name, amount in amounts.items():
                 setattr(self, name, getattr(self, name) + amount)
             self.report()
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """Yields the bytes of a file, counted as they are read, up to `stop`."""
+        """Yields the bytes of a file in chunks, and counts them. Ends early if `stop` is set."""
         for chunk in storage.read_chunks(path):
             if self.stop.is_set():
                 return
@@ -69,7 +70,8 @@ class ReadProgress:
             yield chunk
 
 
-# Of a job in one process; or of one on a cluster, where perhaps several attempts have written a shard.
+# The name of a shard. A job in one process writes `train-00000-of-00008.tfrecord`. On a cluster several attempts may
+# write the same shard, and each has a random name of its own: `train-00000-000-<32 hex digits>.tfrecord`.
 _NAME = re.compile(
     r"(?P<split>[a-z]+)-(?P<index>[0-9]{5,})(?:-of-(?P<count>[0-9]{5,})|-(?P<part>[0-9]{3,})-[0-9a-f]{32})"
     r"\.tfrecord(?:\.gz)?"
@@ -80,7 +82,7 @@ _Reasons = collections.Counter[tuple[str, str]]  # rejects by stage and reason
 
 
 def verify_account(manifest: Manifest) -> Iterator[Issue]:
-    """Yields issues in the manifest itself: sums that differ by input, split, shard or in total, wrong file names."""
+    """Yields issues in the manifest itself: wrong sums by input, split or shard or in total, and wrong file names."""
     yield from _repeated(named(manifest))
     if manifest.input_files:
         yield from verify_summed(manifest)
@@ -96,18 +98,23 @@ def verify_account(manifest: Manifest) -> Iterator[Issue]:
 
 
 def named(manifest: Manifest) -> list[str]:
-    """Returns every file that the manifest names, by its path relative to the dataset directory."""
+    """Returns the path of every file that the manifest names, relative to the dataset directory."""
     return [file.path for file in manifest.contents]
 
 
 def _repeated(paths: Iterable[str], where: str = layout.MANIFEST, *, what: str = "") -> Iterator[Issue]:
-    """Paths that are named more than once, whose records would be read more than once."""
+    """Yields an issue for each path that is named more than once, because readers would read its records more than
+    once.
+    """
     for path, times in collections.Counter(paths).items():
         if times > 1:
             yield Issue(where, "manifest", f"names {what}{path} {times} times")
 
 
 def _splits(manifest: Manifest) -> Iterator[Issue]:
+    """Yields an issue for each split with a number of rows that differs from its shards or from the counts of the
+    inputs.
+    """
     by_split: collections.Counter[str] = collections.Counter()
     for count in manifest.outcomes:
         if count.split is not None:
@@ -123,7 +130,11 @@ def _splits(manifest: Manifest) -> Iterator[Issue]:
 
 
 def _shard_names(manifest: Manifest) -> Iterator[Issue]:
-    """Whether the shards of a split have its name, and those of a run are all named, once and in order."""
+    """Yields an issue for each shard in the wrong place.
+
+    The shards of a split must bear its name. All shards that a run wrote for the split must be named, each once, in
+    order.
+    """
     suffix = ".gz" if manifest.compression == "gzip" else ".tfrecord"
     for name, split in manifest.splits.items():
         if name not in SPLITS:
@@ -133,6 +144,8 @@ def _shard_names(manifest: Manifest) -> Iterator[Issue]:
         for shard in split.shards:
             run, _, file = shard.path.rpartition("/")
             match = _NAME.fullmatch(file)
+            # (index, part) must rise within a run. With `-of-NNNNN`, the index must be below that count, and the count
+            # must be the number of the run's shards that are named; so no shard is missing.
             number = (int(match["index"]), int(match["part"] or 0)) if match else (-1, 0)
             count = int(match["count"] or 0) if match else 0
             is_next = number > last.get(run, (-1, 0)) and (not count or number[0] < count == sizes[run])
@@ -145,7 +158,9 @@ def _shard_names(manifest: Manifest) -> Iterator[Issue]:
 
 
 def _files(manifest: Manifest) -> Iterator[Issue]:
-    """Whether all named files belong to the run, and the files that a reader needs are among them."""
+    """Yields an issue for each named file that belongs to no run of the manifest, and for each necessary file that is
+    not named.
+    """
     names = {file.path for file in manifest.files}
     for path in sorted(names):
         if not path.startswith(f"{manifest.run}/"):
@@ -162,7 +177,7 @@ def _files(manifest: Manifest) -> Iterator[Issue]:
 
 
 def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
-    """Checks that the run's rejects files hold as many rejects as the manifest counts, by stage and reason."""
+    """Compares the rejects in the run's rejects files with the numbers in the manifest, by stage and reason."""
     counts: _Reasons = collections.Counter()
     prefix = layout.join(manifest.run, "rejects-")
     for file in manifest.files:
@@ -183,6 +198,7 @@ def verify_rejects(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
 
 
 def _read(data_dir: str, path: str, counts: _Reasons) -> Iterator[Issue]:
+    """Adds the rejects of a file to `counts`, and yields an issue for each line that is not a reject."""
     full = layout.join(data_dir, path)
     with storage.wrap_errors(full), storage.open_read(full) as file:
         for number, line in enumerate(file, 1):
@@ -198,7 +214,12 @@ def _issue(message: str, path: str = layout.MANIFEST) -> Issue:
 
 
 def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
-    """Yields issues in the entries of some inputs, which stand in the file `path`."""
+    """Yields issues in the manifest's entries about some inputs.
+
+    Args:
+      part: the entries.
+      path: the file that contains the entries, for the issues.
+    """
     yield from _repeated((file.path for file in part.inputs), path, what="the input ")
     by_outcome: collections.Counter[tuple[str, str]] = collections.Counter()
     for count in part.counts:
@@ -233,7 +254,10 @@ def verify_part(part: InputPart, path: str) -> Iterator[Issue]:
 
 
 def verify_input_files(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
-    """Yields issues in the files that hold the inputs, and differences of their sums from the manifest's."""
+    """Yields issues in the files that list the inputs, and an issue if their sums differ from the manifest's.
+
+    Does nothing if the manifest itself lists the inputs.
+    """
     if not manifest.input_files:
         return
     inputs = 0
@@ -249,7 +273,7 @@ def verify_input_files(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
     try:
         totals = totals_of(counts())
     except MillraceError as error:
-        if isinstance(error.__cause__, ValidationError):  # else it is missing or unreadable: reported elsewhere
+        if isinstance(error.__cause__, ValidationError):  # other errors (a missing file) are reported elsewhere
             yield _issue(str(error), layout.MANIFEST)
         return
     yield from issues
@@ -260,7 +284,7 @@ def verify_input_files(data_dir: str, manifest: Manifest) -> Iterator[Issue]:
 
 
 def verify_summed(manifest: Manifest) -> Iterator[Issue]:
-    """Yields issues in a manifest whose inputs are in files, apart from what is in these files."""
+    """Yields issues in a manifest that names files of inputs. Does not read these files."""
     if manifest.inputs or manifest.headers or manifest.counts:
         yield _issue("lists inputs itself, and names files of inputs as well")
     names = {file.path for file in manifest.files}

@@ -41,7 +41,7 @@ class DatasetOptions(Options):
         """The dataset directory.
 
         Raises:
-          UsageError: there is none.
+          UsageError: there is no such directory.
         """
         path = self.data_dir
         layout.check_directory(path)
@@ -85,7 +85,7 @@ class PruneOptions(DatasetOptions):
 
 
 def verify(options: VerifyDatasetOptions, prog: str) -> command.Report:
-    """Reports every problem, and a summary. The exit code is 1 if there is a problem."""
+    """Runs `verify`: reports every problem and a summary. The exit code is 1 if there is a problem."""
     data_dir, threads = options.path, options.threads
     if threads is not None and threads < 1:
         raise UsageError(f"--threads {threads}: must be 1 or more")
@@ -114,7 +114,7 @@ def verify(options: VerifyDatasetOptions, prog: str) -> command.Report:
 
 
 def show(options: DatasetOptions, prog: str) -> command.Report:
-    """Describes the dataset."""
+    """Runs `show`: describes the dataset."""
     data_dir = options.path
     from schemas.dataset.show import describe, render
 
@@ -124,7 +124,7 @@ def show(options: DatasetOptions, prog: str) -> command.Report:
 
 
 def stats(options: StatsOptions, prog: str) -> command.Report:
-    """Shows the statistics of the features."""
+    """Runs `stats`: shows the statistics of the features."""
     data_dir = options.path
     from schemas.dataset.statistics import chosen, read_statistics, render
 
@@ -135,7 +135,7 @@ def stats(options: StatsOptions, prog: str) -> command.Report:
 
 
 def head(options: HeadOptions, prog: str) -> command.Report:
-    """Prints the first records of a split."""
+    """Runs `head`: prints the first records of a split."""
     path = options.path
     from schemas.dataset.show import head_of
 
@@ -143,14 +143,14 @@ def head(options: HeadOptions, prog: str) -> command.Report:
 
 
 def prune(options: PruneOptions, prog: str) -> command.Report:
-    """Removes leftovers of earlier jobs, or with `dry_run` lists them."""
+    """Runs `prune`: removes leftovers of earlier jobs, or only lists them with `dry_run`."""
     data_dir, dry_run = options.path, options.dry_run
     from schemas.dataset import lease
     from schemas.dataset import prune as pruning
     from schemas.dataset.manifest import read_manifest
 
-    if not pruning.is_output(data_dir):  # else a lease would be written into it
-        read_manifest(data_dir)  # which says that it is no dataset directory
+    if not pruning.is_output(data_dir):  # refuse other folders before a lease is written into them
+        read_manifest(data_dir)  # raises the error that this is not a dataset directory
     with lease.hold(data_dir, run=f"{prog} prune") as dataset_lease:
         leftovers = pruning.leftovers(data_dir, keep_previous=not options.all, lease=dataset_lease)
         sizes = {name: pruning.size(data_dir, name) for name in leftovers}

@@ -17,13 +17,13 @@ from schemas.storage.folders import Snapshot
 
 
 class Holder(Strict):
-    """The process that holds a lease."""
+    """The process that holds a lease, as `lease.json` describes it."""
 
     run: str
     host: str
-    system: str  # boot id and pid namespace, within which a pid is meaningful
+    system: str  # the boot id and the pid namespace: only within the same ones can pids be compared
     pid: int
-    started: str  # start time of the process in kernel ticks, since pids are reused; '' if unknown
+    started: str  # start time of the process in kernel ticks, because pids are reused; '' if unknown
     since: str
     beat: float  # the last heartbeat, in seconds since 1970
 
@@ -31,7 +31,10 @@ class Holder(Strict):
         return f"run {self.run} on host {self.host}, pid {self.pid}, since {self.since}"
 
     def is_gone(self, *, stale_seconds: float) -> bool:
-        """Returns whether the process is known to be dead, or its last heartbeat is older than `stale_seconds`."""
+        """Returns whether the process is known to be dead, or its last heartbeat is older than `stale_seconds`.
+
+        Only a process on this machine can be known to be dead.
+        """
         if time.time() - self.beat > stale_seconds:
             return True
         if (self.host, self.system) != (socket.gethostname(), _system()):
@@ -40,15 +43,18 @@ class Holder(Strict):
         return started is None or ("" not in (started, self.started) and started != self.started)
 
     def is_ahead(self, *, stale_seconds: float) -> bool:
-        """Returns whether its last heartbeat is so far in the future that the lease would long not expire."""
+        """Returns whether the last heartbeat is more than `stale_seconds` in the future.
+
+        A clock is wrong then, and the age of the heartbeat says nothing about whether the holder is alive.
+        """
         return self.beat - time.time() > stale_seconds
 
 
 class JobReference(Strict):
-    """By what the runner is asked about the job.
+    """The data with which a runner is asked about a job.
 
-    `id` is '' before the job is submitted, and for one that the service begins from a Flex Template after its launcher
-    has ended. The job is then found by its `name`.
+    `id` is '' before the job is submitted. It also stays '' if the service begins the job from a Flex Template after
+    the launcher has ended. The job is then found by its `name`.
     """
 
     runner: Literal["DataflowRunner", "PortableRunner"]
@@ -63,7 +69,7 @@ class JobReference(Strict):
 
     @property
     def place(self) -> str:
-        """Where a person finds the job: its page, or its job service."""
+        """Where a person finds the job: its web page, its job service, or its project and region."""
         return self.url or self.endpoint or f"project {self.project}, region {self.region}"
 
     def __str__(self) -> str:
@@ -71,7 +77,7 @@ class JobReference(Strict):
 
 
 class RemoteHolder(Strict):
-    """A job on a cluster that holds a lease. Its run is the token by which its last step recognizes the lease."""
+    """A job on a cluster that holds a lease. The job's last step recognizes the lease by the name of the run."""
 
     run: str
     job: JobReference
@@ -82,16 +88,16 @@ class RemoteHolder(Strict):
 
 
 AnyHolder = Holder | RemoteHolder
-HasEnded = Callable[[RemoteHolder], bool]  # asks the runner; raises MillraceError where it does not answer
+HasEnded = Callable[[RemoteHolder], bool]  # asks the runner; raises MillraceError if the runner does not answer
 
 
 def unknown_to_have_ended(_: RemoteHolder) -> bool:
-    """Returns False: for commands that do not ask the runner, so that a remote job holds its lease."""
+    """Returns False, so that a remote job keeps its lease. For commands that do not ask the runner."""
     return False
 
 
 def this_process(run: str) -> Holder:
-    """This process as a holder, with a heartbeat now."""
+    """Returns this process as a holder, with a heartbeat of this moment."""
     now = dt.datetime.now(dt.UTC)
     return Holder(
         run=run,
@@ -105,7 +111,7 @@ def this_process(run: str) -> Holder:
 
 
 def read_holder(snapshot: Snapshot) -> AnyHolder | None:
-    """Returns the holder; None if there is no lease, or it cannot be parsed."""
+    """Parses a lease. Returns its holder, or None if there is no lease or it cannot be parsed."""
     try:
         return _HOLDERS.validate_json(snapshot.data) if snapshot.data else None
     except ValidationError:
@@ -116,23 +122,26 @@ _HOLDERS: TypeAdapter[AnyHolder] = TypeAdapter(AnyHolder)
 
 
 def _system() -> str:
-    """The boot id and the pid namespace; '' if the system does not provide them."""
+    """Returns the boot id and the pid namespace; '' if the system does not provide them."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
 
 def _started(pid: int) -> str | None:
-    """The start time of a process in kernel ticks; '' if the system does not provide it; None if it is dead."""
+    """Returns the start time of a process in kernel ticks; '' if the system does not provide it; None if the process is
+    dead.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
-    except PermissionError:  # another user's
+    except PermissionError:  # the process exists, and belongs to another user
         pass
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            state, *fields = file.read().rpartition(b")")[2].split()  # the process name may contain any character
+            # The process name, in parentheses, may contain any character: read the fields after the last parenthesis.
+            state, *fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return ""
     return None if state in (b"Z", b"X") else fields[18].decode()

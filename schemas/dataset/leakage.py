@@ -1,4 +1,7 @@
-"""Reads a dataset's `leakage.json`: what the job found that tells a model the label of eval and test rows."""
+"""Reads a dataset's `leakage.json`: what gives away the labels of eval and test rows, as the job found it.
+
+For example, rows that are also in the train split, or a feature that is a copy of the label.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,16 @@ FORMAT_VERSION = 1
 
 
 class Shared(NamedTuple):
-    """What two splits may share: where it stands in `leakage.json`, the warning's code, and what is said of it."""
+    """Something that two splits may have in common, and the warning about it.
+
+    Attributes:
+      section: the section of `leakage.json`.
+      key: the key in that section.
+      records: what the records are called.
+      code: the code of the warning.
+      says: the words between the two splits in a message: `N rows of eval <says> a row of train`.
+      advice: what to do.
+    """
 
     section: str
     key: str
@@ -55,18 +67,27 @@ SHARED = (
 
 
 def read_leakage(data_dir: str, manifest: Manifest) -> dict[str, Any] | None:
-    """Returns the values of the run's `leakage.json`; None if it has none. docs/leakage.md describes the keys.
+    """Reads the run's `leakage.json`. docs/leakage.md describes its keys.
+
+    Returns:
+      The values of the file; None if the run has no such file.
 
     Raises:
-      MillraceError: it cannot be read.
+      MillraceError: the file cannot be read.
     """
     path = manifest.path_of(data_dir, layout.LEAKAGE)
     return None if path is None else read_versioned(path, FORMAT_VERSION, "what the job found")
 
 
 def looked_at(findings: Mapping[str, Any], records: str) -> str:
-    """Returns how much was compared, as a sentence's end: `all 5,000 rows`, or `1/4 of 8,000,000 rows, chosen by a
-    hash`."""
+    """Returns how many records were compared, for the end of a sentence.
+
+    Returns `all 5,000 rows`, or `1/4 of 8,000,000 rows, chosen by a hash of what is compared`.
+
+    Args:
+      findings: a section of `leakage.json`.
+      records: what the records are called.
+    """
     share, count = findings["share"], findings["records"]
     if share == 1:
         return f"all {counted(count, records)}"
@@ -74,7 +95,7 @@ def looked_at(findings: Mapping[str, Any], records: str) -> str:
 
 
 def lines(findings: Mapping[str, Any]) -> Iterator[str]:
-    """Yields a line for each check, whether it found something or not."""
+    """Yields a line of text for each check, also if the check found nothing."""
     if "rows" in findings:
         rows = findings["rows"]
         yield f"equal rows in two splits: {_of_splits(rows, 'equal')} ({looked_at(rows, 'rows')})"
@@ -103,17 +124,23 @@ def lines(findings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def percent(share: float) -> str:
-    """Returns a share in percent; a share above 0 is never shown as 0."""
+    """Returns a share in percent. A very small share is `< 0.1 %`, and only a share of 0 is shown as 0."""
     return f"{100 * share:.1f} %" if share >= 0.0005 or not share else "< 0.1 %"
 
 
 def predicted_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> list[str]:
-    """Returns the classes that a feature tells alone, if it does not tell the label as a whole; the best told first."""
+    """Returns the classes that a feature gives away, the clearest first; empty if it gives away the label as a whole.
+
+    Args:
+      feature: a feature's entry in the section `label` of `leakage.json`.
+      label: that section.
+    """
     whole = feature.get("auc", 0.0) > label.get("limit", 1.0)
     return [] if whole else [item["class"] for item in feature.get("tells", ())]
 
 
 def _with_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> str:
+    """Returns a feature's name, with the classes that it gives away, and the number of rows in which it has a value."""
     classes = ", ".join(map(repr, predicted_classes(feature, label)))
     rows = f"among {feature['rows']:,} rows with a value" if "rows" in feature else ""
     details = ", ".join(filter(None, (f"of {classes}" if classes else "", rows)))
@@ -121,6 +148,7 @@ def _with_classes(feature: Mapping[str, Any], label: Mapping[str, Any]) -> str:
 
 
 def _of_splits(findings: Mapping[str, Any], what: str) -> str:
+    """Returns how many records of one split were found in another, for each pair of splits."""
     if len(findings.get("splits", SPLITS)) < 2:
         return "not judged, because there is one split"
     pairs = (f"{item['records']:,} of {item['splits'][1]} in {item['splits'][0]}" for item in findings[what])

@@ -1,17 +1,22 @@
-"""The lease on a dataset directory: one job writes to it at a time, and the lease of a dead job expires.
+"""The lease on a dataset directory: one job at a time writes to it, and the lease of a dead job expires.
 
-`OUT/lease.json` names the holder: run, host, process, start time, and the last heartbeat, which a thread renews. A
-lease is free if there is none, if its process on this host is dead, or if its last heartbeat is older than
-`STALE_SECONDS`. A job that was suspended for longer may lose its lease to another job. It finds out when it commits:
-the manifest is swapped only if the job still holds the lease and the manifest has not changed since the job took it.
-A new holder first fences the manifest (`folders.fence`), so that a job that was suspended between the
-comparison and the swap cannot commit either. A lost lease never returns to its old holder.
+`OUT/lease.json` names the holder: its run, host, process, start time, and last heartbeat. A thread renews the
+heartbeat. The lease is free if there is no such file, if the holder is a dead process of this host, or if the last
+heartbeat is older than `STALE_SECONDS`.
 
-The last step of a job, in the launcher's process or on a worker, finds the lease by the run's name (`lease_of_job`),
-commits and gives the lease back. Several attempts at it may run at once; the conditional put of the manifest decides
-between them. A launcher whose job on a cluster goes on without it hands the lease over to that job, which sends no
-heartbeats. Such a lease is free when the runner says that the job has ended, or, where the runner does not answer, when
-somebody breaks it (`--break_lease`).
+A job that was suspended for longer than that may lose its lease to another job. It notices this when it commits,
+because the manifest is swapped only under two conditions: the job still holds the lease, and the manifest has not
+changed since the job took the lease. Between this comparison and the swap, the job may be suspended again. So each new
+holder first fences the manifest (`folders.fence`), which makes such a swap fail. A lost lease never returns to its old
+holder.
+
+The last step of a job runs in the launcher's process or on a worker. It finds the lease by the run's name
+(`lease_of_job`), commits, and gives the lease back. Several attempts at this step may run at once; then the conditional
+swap of the manifest decides which one commits.
+
+A launcher can end while its job goes on on a cluster. It then hands the lease over to that job, which sends no
+heartbeats. Such a lease is free when the runner says that the job has ended. If the runner does not answer, a user can
+break the lease (`--break_lease`).
 """
 
 from __future__ import annotations
@@ -38,15 +43,15 @@ from schemas.storage import folders
 from schemas.storage.folders import Changed, Snapshot
 
 BEAT_SECONDS = 10.0
-STALE_SECONDS = 120.0  # longer than swapping or a slightly wrong clock can delay the heartbeat of a live job
+STALE_SECONDS = 120.0  # longer than a slow machine or a slightly wrong clock can delay a live job's heartbeat
 
 
 class LeaseError(MillraceError):
-    """Another process holds the lease, or has taken it."""
+    """Another process holds the lease, or has taken it from this job."""
 
 
 class Lease:
-    """A lease that this process has taken, or that it holds as part of a job on a cluster. Thread-safe."""
+    """A lease that this process has taken, or that it uses as part of a job on a cluster. Thread-safe."""
 
     def __init__(self, data_dir: str, holder: AnyHolder, snapshot: Snapshot) -> None:
         self.data_dir = data_dir
@@ -56,7 +61,7 @@ class Lease:
         self._lock = threading.Lock()
 
     def renew(self) -> None:
-        """Writes a heartbeat; for a remote job, only checks that it still holds the lease.
+        """Writes a heartbeat. If a remote job holds the lease, only checks that it still does.
 
         Raises:
           LeaseError: another process has taken the lease.
@@ -73,19 +78,25 @@ class Lease:
                 self._snapshot = self._mine()  # an earlier put succeeded, but its response was lost
 
     def check(self) -> None:
-        """Checks that this process holds the lease, and so has held it without a break since it was taken.
+        """Checks that this process still holds the lease. A lost lease never comes back, so it was held without a
+        break.
 
         Raises:
-          LeaseError: another process has taken it.
+          LeaseError: another process has taken the lease.
         """
         with self._lock:
             self._mine()
 
     def put(self, name: str, data: bytes, snapshot: Snapshot) -> None:
-        """Replaces a file of the directory if it is still as in `snapshot` and the lease is held.
+        """Replaces a file of the directory, if the file is unchanged and this process holds the lease.
+
+        Args:
+          name: the file, relative to the directory.
+          data: its new bytes.
+          snapshot: the file as it was read before.
 
         Raises:
-          LeaseError: another process has taken the lease, or the file has changed; nothing was written.
+          LeaseError: another process has taken the lease, or the file has changed. Nothing was written.
         """
         path = layout.join(self.data_dir, name)
         while True:
@@ -103,13 +114,14 @@ class Lease:
                             f"{path}: was changed while this job ran, by something that took no lease. Nothing was "
                             "committed."
                         ) from error
-            # The lease was rewritten: by the launcher, which adds the job's id, or by another job that has taken it.
+            # Only the lease was rewritten: by the launcher, which added the job's id, or by another job that took the
+            # lease. Try again: `renew` finds out which.
 
     def hand_over(self, holder: RemoteHolder) -> None:
-        """Gives the lease to a remote job, or adds the job's id. It is then released by `release` alone.
+        """Gives the lease to a remote job, or adds the job's id to it. From then on only `release` removes the lease.
 
         Raises:
-          LeaseError: another process has taken it.
+          LeaseError: another process has taken the lease.
         """
         with self._lock:
             self._snapshot = self._swap_mine(holder.model_dump_json().encode())
@@ -117,22 +129,22 @@ class Lease:
 
     @property
     def is_remote(self) -> bool:
-        """Whether a remote job holds it."""
+        """Whether a remote job holds the lease."""
         return isinstance(self._holder, RemoteHolder)
 
     def release(self) -> None:
-        """Removes the lease, unless another process has taken it."""
+        """Removes the lease. Does nothing if another process has taken it."""
         with self._lock, contextlib.suppress(LeaseError):
             self._swap_mine(None)
 
     def lost(self) -> LeaseError:
-        """Returns the error of a job that lost its lease before it committed; names the new holder."""
+        """Returns the error of a job that lost its lease before it committed. The message names the new holder."""
         return LeaseError(
             f"{self._taken()}. Nothing of this job was committed. Run it again when the other one has finished."
         )
 
     def _swap_mine(self, data: bytes | None) -> Snapshot:
-        """Replaces or removes the lease, whatever others that act for the same run have written into it meanwhile."""
+        """Replaces or removes the lease. Tries again if another process of the same run has rewritten it."""
         while True:
             try:
                 return folders.swap(self._path, data, self._snapshot)
@@ -140,7 +152,7 @@ class Lease:
                 self._snapshot = self._mine()
 
     def _mine(self) -> Snapshot:
-        """The lease as it is now. Raises LeaseError if another process has taken it."""
+        """Returns the lease as it is now. Raises LeaseError if another process has taken it."""
         now = folders.look(self._path)
         if not self._is_mine(read_holder(now)):
             raise LeaseError(self._taken())
@@ -154,6 +166,7 @@ class Lease:
         )
 
     def _is_mine(self, holder: AnyHolder | None) -> bool:
+        """Whether a holder is this one: the same process (heartbeats may differ), or the same run of a remote job."""
         if isinstance(holder, Holder) and isinstance(self._holder, Holder):
             return holder.model_copy(update={"beat": self._holder.beat}) == self._holder
         return isinstance(holder, RemoteHolder) and self.is_remote and holder.run == self._holder.run
@@ -170,19 +183,22 @@ def hold(
     break_lease: bool = False,
     instead_of: str | None = None,
 ) -> Iterator[Lease]:
-    """Holds the lease on a dataset directory during the `with` block; creates the directory if it is missing.
+    """Holds the lease on a dataset directory during the `with` block. Creates the directory if it is missing.
+
+    A thread renews the heartbeat during the block. At the end the lease is removed, unless a remote job has it by then.
 
     Args:
-      data_dir: local or gs://.
-      run: identifies the holder in messages: the run's name, or the command's.
-      beat_seconds: seconds between heartbeats.
-      stale_seconds: the age of the last heartbeat at which another holder's lease is free.
-      has_ended: whether a remote job that holds the lease has ended, so that it is free.
-      break_lease: take it even if it cannot be found out whether such a job has ended.
-      instead_of: the run whose lease is taken in any case, so that no step of that run can commit any more.
+      data_dir: the directory, local or gs://.
+      run: the holder's name in messages: the name of the run, or a command.
+      beat_seconds: the seconds between two heartbeats.
+      stale_seconds: the age in seconds of another holder's last heartbeat at which its lease is free.
+      has_ended: tells whether a remote job that holds the lease has ended, so that its lease is free.
+      break_lease: take the lease of a remote job if the runner does not say whether the job has ended.
+      instead_of: the name of a run that loses its lease in any case, so that no step of it can commit any more; None:
+        no run does.
 
     Raises:
-      LeaseError: another process, or a job on a cluster, holds it.
+      LeaseError: another process, or a job on a cluster, holds the lease.
     """
     lease = _take(data_dir, this_process(run), stale_seconds, has_ended, instead_of, break_lease=break_lease)
     done = threading.Event()
@@ -193,7 +209,7 @@ def hold(
                 lease.renew()
             except LeaseError:
                 return
-            except MillraceError:  # no network, or a full disk: the next heartbeat may succeed
+            except MillraceError:  # the network is down, or the disk full: the next heartbeat may succeed
                 continue
 
     beats = threading.Thread(target=beat, name="lease", daemon=True)
@@ -207,12 +223,13 @@ def hold(
             _let_go(lease, beats)
         raise
     done.set()
-    beats.join(retries.RETRY_SECONDS + retries.STALL_SECONDS)  # a heartbeat that is repeated ends by then
+    beats.join(retries.RETRY_SECONDS + retries.STALL_SECONDS)  # a request under way ends by then, even with retries
     _let_go(lease, beats)
 
 
 def _let_go(lease: Lease, beats: threading.Thread) -> None:
-    """Removes the lease of this process after its last heartbeat. It soon becomes stale if it cannot be removed."""
+    """Removes this process's lease after its last heartbeat. If that fails, prints a note: the lease expires by
+    itself."""
     if lease.is_remote:
         return
     try:
@@ -228,10 +245,10 @@ def _let_go(lease: Lease, beats: threading.Thread) -> None:
 
 
 def lease_of_job(data_dir: str, run: str) -> Lease:
-    """Finds the lease of a run, for whoever acts for that run: its last step, or its launcher.
+    """Returns the lease of a run, for a process that acts for this run: the job's last step, or its launcher.
 
     Raises:
-      LeaseError: another process has taken it, or it was broken.
+      LeaseError: another process has taken the lease, or it was broken.
     """
     snapshot = folders.look(layout.join(data_dir, layout.LEASE))
     holder = read_holder(snapshot)
@@ -242,13 +259,14 @@ def lease_of_job(data_dir: str, run: str) -> Lease:
 
 
 def holder_of(data_dir: str) -> AnyHolder | None:
-    """Returns the holder of the lease on a dataset directory, also one that has died; None if nobody holds it."""
+    """Returns the holder of the lease on a dataset directory, even if it has died; None if there is no lease."""
     return read_holder(folders.look(layout.join(data_dir, layout.LEASE)))
 
 
 def _take(
     data_dir: str, me: Holder, stale_seconds: float, has_ended: HasEnded, instead_of: str | None, *, break_lease: bool
 ) -> Lease:
+    """Takes the lease, and fences the manifest. Raises LeaseError if another holder has the lease."""
     path = layout.join(data_dir, layout.LEASE)
     snapshot = folders.look(path)
     holder = read_holder(snapshot)
@@ -279,6 +297,7 @@ def _take(
 
 
 def _refusal(data_dir: str, holder: AnyHolder | None, stale_seconds: float) -> LeaseError:
+    """Returns the error about a lease that another holder has."""
     if isinstance(holder, RemoteHolder):
         return LeaseError(
             f"{data_dir}: a job on a cluster is writing to it: {holder}. Wait until it is done, or use another folder. "
@@ -292,6 +311,8 @@ def _refusal(data_dir: str, holder: AnyHolder | None, stale_seconds: float) -> L
 
 
 def _has_ended(path: str, holder: RemoteHolder, has_ended: HasEnded, *, break_lease: bool) -> bool:
+    """Returns whether a remote job has ended. If the runner does not answer, `break_lease` decides: True, or an
+    error."""
     try:
         return has_ended(holder)
     except MillraceError as error:
@@ -304,7 +325,9 @@ def _has_ended(path: str, holder: RemoteHolder, has_ended: HasEnded, *, break_le
 
 
 def _heartbeat_stopped(path: str, snapshot: Snapshot, holder: Holder, seconds: float) -> bool:
-    """Whether a lease with a heartbeat in the future stays unchanged for `seconds` of this host's clock."""
+    """Watches a lease with a heartbeat in the future. Returns whether it stays unchanged for `seconds` of this host's
+    clock.
+    """
     if not holder.is_ahead(stale_seconds=seconds):
         return False
     print(

@@ -1,13 +1,13 @@
-"""Keeps copies of a dataset's files on local disk, for this training and the next ones: `--cache_dir`.
+"""Keeps copies of a dataset's files on local disk, for this training and later ones (`--cache_dir`).
 
-    CACHE/lock                     held by the process that makes copies, or room for them
-    CACHE/<dataset>/<run>/         the files of one run, by the names that the manifest gives them
-    CACHE/<dataset>/<run>.in_use   held by every process that reads the run; its time is that of the last use
+    CACHE/lock                     locked by the process that makes copies, or room for them
+    CACHE/<dataset>/<run>/         the files of one run, under the names that the manifest gives them
+    CACHE/<dataset>/<run>.in_use   locked by every process that reads the run; its time is that of the last use
 
-A run is never written to again, so a copy never becomes outdated: it is compared with the size and the checksum that
-the manifest names, when it is made and when a process begins to use it. Several processes may share a cache: one makes
-copies while the others wait for it. Runs that no process reads make room for others, the one that was used longest ago
-first. Locks (flock) end with their processes, however these end.
+The files of a run never change, so a copy never becomes outdated. A copy is compared with the size and the checksum in
+the manifest, both when it is made and when a process begins to use it. Several processes may share a cache: one of them
+makes copies while the others wait. If the cache is full, runs that no process reads are removed, the run that was used
+longest ago first. The locks (flock) end with their processes, even if these are killed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from schemas.errors import MillraceError, UsageError
 from schemas.storage.local import TEMPORARY
 
 DEFAULT_GB = 50.0
-COPIES = 8  # files that are copied at once
+COPIES = 8  # the number of files that are copied at the same time
 _CHUNK = 4 << 20  # bytes
 _LOCK, _IN_USE = "lock", ".in_use"
 
@@ -41,12 +41,13 @@ Copied = Callable[[str, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class CachedDataset:
-    """A dataset whose files a process holds in the cache.
+    """A dataset with copies of its files in the cache. This process holds the copies, so that nobody removes them.
 
     Attributes:
-      dataset: reads these files instead of those of the dataset directory.
-      files: how many files are in the cache.
-      copied: how many of them were copied now; and their bytes.
+      dataset: the dataset. It reads the copies instead of the files of the dataset directory.
+      files: the number of files in the cache.
+      copied: the number of these files that were copied now.
+      copied_bytes: the size of the files that were copied now.
     """
 
     dataset: OpenDataset
@@ -56,11 +57,11 @@ class CachedDataset:
 
 
 class LocalCache:
-    """A folder of copies. What this process uses is locked until `close`, or until the process ends.
+    """A cache folder. The runs that this process uses are locked until `close`, or until the process ends.
 
     Args:
-      folder: on local disk; it is made if it is missing.
-      limit_bytes: the most that all files in it may take.
+      folder: a folder on local disk. It is created if it is missing.
+      limit_bytes: the most that all files in the folder may take, in bytes.
 
     Raises:
       UsageError: the folder is not on local disk.
@@ -74,19 +75,22 @@ class LocalCache:
         self._uses: list[BinaryIO] = []
 
     def close(self) -> None:
-        """Gives up the files: other processes may remove them."""
+        """Unlocks the runs, so that other processes may remove their files."""
         while self._uses:
             self._uses.pop().close()
 
     def hold(
         self, dataset: OpenDataset, splits: Sequence[str], *, copied: Copied = lambda name, size: None
     ) -> CachedDataset:
-        """Copies what a training reads, unless it is there: the graphs, the parity records, and the splits' shards.
+        """Copies the files of a dataset that a training reads, if they are not in the cache yet, and locks their runs.
+
+        These are the graphs, the parity records, the other files of the run except its rejects, and the shards of some
+        splits.
 
         Args:
-          dataset: an opened dataset, on any store.
-          splits: those whose shards are copied.
-          copied: called after each file that is copied, with its path in the dataset and its bytes.
+          dataset: an open dataset, on any store.
+          splits: the splits whose shards are copied.
+          copied: a function that is called after each copy, with the file's path in the dataset and its size in bytes.
 
         Raises:
           UsageError: the cache is too small.
@@ -113,13 +117,13 @@ class LocalCache:
         return CachedDataset(cached, len(files), len(lacking), sum(file.bytes for file in lacking))
 
     def _root(self, data_dir: str) -> str:
-        """The folder of a dataset directory. Its name begins as that of the directory, for people."""
+        """Returns the folder for the copies of a dataset: the directory's name, for people, and a hash of its path."""
         place = os.path.abspath(data_dir) if storage.is_local(data_dir) else data_dir.rstrip("/")
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in os.path.basename(place))
         return os.path.join(self._folder, f"{name[:40]}-{hashlib.sha256(place.encode()).hexdigest()[:16]}")
 
     def _use(self, run_dir: str) -> None:
-        """Locks a run against its removal."""
+        """Locks a run, so that no other process removes it."""
         os.makedirs(run_dir, exist_ok=True)
         use = open(f"{run_dir}{_IN_USE}", "ab")  # noqa: SIM115 - closed by `close`
         self._uses.append(use)
@@ -128,22 +132,29 @@ class LocalCache:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
+        """Locks the cache in the block, against other processes that make copies or room."""
         with open(os.path.join(self._folder, _LOCK), "ab") as lock:
             storage.lock(lock)
             yield
 
     def _lacking(self, root: str, files: Sequence[File | Shard]) -> list[File | Shard]:
-        """The files of which there is no copy, or one of another content."""
+        """Returns the files that have no copy yet, or a copy with another content."""
         there = in_threads(lambda file: _matches(os.path.join(root, file.path), file), files, threads=COPIES)
         return [file for file, matches in zip(files, there, strict=True) if not matches]
 
     def _make_room(
         self, root: str, dataset: OpenDataset, files: Sequence[File | Shard], lacking: Sequence[File | Shard]
     ) -> None:
-        """Makes room for the files that are lacking: removes what killed processes have left, then unused runs.
+        """Makes room for new copies: removes what killed processes left behind, then runs that no process uses.
+
+        Args:
+          root: the folder of the dataset's copies.
+          dataset: the dataset, for messages.
+          files: all files that the training reads.
+          lacking: the files that must be copied.
 
         Raises:
-          UsageError: there is too little room all the same.
+          UsageError: there is still too little room.
         """
         for file in lacking:
             storage.delete(os.path.join(root, file.path))
@@ -165,6 +176,7 @@ class LocalCache:
             )
 
     def _copy(self, dataset: OpenDataset, root: str, file: File | Shard, copied: Copied) -> None:
+        """Copies a file, and compares the copy with the manifest."""
         path, source = os.path.join(root, file.path), layout.join(dataset.path, file.path)
         with storage.wrap_errors(source), storage.open_read(source) as opened, storage.NewFile(path) as copy:
             shutil.copyfileobj(opened, copy, _CHUNK)
@@ -177,7 +189,9 @@ class LocalCache:
         copied(file.path, file.bytes)
 
     def _unused(self) -> Iterator[str]:
-        """The runs that no process reads, the one that was used longest ago first."""
+        """Yields the runs that no process reads, the one that was used longest ago first, each locked until the next
+        one.
+        """
         uses = glob.glob(os.path.join(glob.escape(self._folder), "*", f"*{_IN_USE}"))
         for use in sorted(uses, key=os.path.getmtime):
             with open(use, "ab") as lock:
@@ -186,7 +200,7 @@ class LocalCache:
 
 
 def _matches(path: str, file: File | Shard) -> bool:
-    """Whether there is a file of this size and checksum."""
+    """Whether there is a copy of the file's size and checksum."""
     sha, crc = hashlib.sha256(), google_crc32c.Checksum()
     try:
         if os.path.getsize(path) != file.bytes:
@@ -200,5 +214,5 @@ def _matches(path: str, file: File | Shard) -> bool:
 
 
 def _size_of(folder: str) -> int:
-    """The bytes of all files below a folder."""
+    """Returns the size of all files below a folder, in bytes."""
     return sum(os.path.getsize(os.path.join(path, name)) for path, _, names in os.walk(folder) for name in names)

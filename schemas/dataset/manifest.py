@@ -1,7 +1,8 @@
-"""Defines the manifest of a dataset directory, which says what a run read, wrote and rejected, and reads it.
+"""Defines the manifest of a dataset directory, and reads it. The manifest says what a run read, wrote and rejected.
 
-A job writes it last, in one step. A dataset of a million files would have a manifest of hundreds of megabytes, which
-every reader would load. So where the inputs are many, their entries and counts are in files of the run.
+A job writes the manifest last, in one step, which commits the run. For a dataset of a million input files, the manifest
+would have hundreds of megabytes, and every reader would load them. So if there are more than INLINE inputs, their
+entries are in separate files of the run.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ FORMAT_VERSION = 1
 
 
 def _inside(path: str) -> str:
+    """Refuses a path that leads outside the dataset directory."""
     if {"", ".", ".."} & set(path.split("/")) or "\\" in path or not path.isprintable():
         raise ValueError(f"{path[:200]!r} leads outside the dataset directory")
     return path
@@ -49,12 +51,12 @@ class Shard(Strict):
     path: Inside
     rows: Natural
     bytes: Natural
-    crc32c: str  # of the file's bytes, 8 hex digits; the same checksum that GCS stores
-    places: File | None = None  # where its records come from, for rows: see `schemas.dataset.provenance`
+    crc32c: str  # the CRC-32C of the file's bytes, 8 hex digits; GCS computes the same checksum
+    places: File | None = None  # for rows: says where each record comes from, see `schemas.dataset.provenance`
 
 
 class Input(Strict):
-    """One input file and the numbers of its records: read = written + rejected."""
+    """One input file, and how many of its records were read, written and rejected: read = written + rejected."""
 
     path: str
     bytes: Natural
@@ -62,13 +64,13 @@ class Input(Strict):
     read: Natural
     written: Natural
     rejected: Natural
-    encoding: str | None = None  # the detected encoding of a CSV file, and so of its records' raw bytes
+    encoding: str | None = None  # the detected encoding of a CSV file
     header: int | None = None  # index in the manifest's `headers`, for a CSV file that has one
-    digest: str | None = None  # of a file's content, see `schemas.storage.content`; None: of images
+    digest: str | None = None  # the digest of the file's content, see `schemas.storage.content`; None for images
 
 
 class Total(Strict):
-    """How many records of all inputs were written to a split, or rejected for a reason."""
+    """How many records of all inputs together were written to a split, or rejected for a reason."""
 
     outcome: Literal["written", "rejected"]
     split: str | None = None  # for written records
@@ -78,7 +80,7 @@ class Total(Strict):
 
 
 class Count(Total):
-    """The same, of one input."""
+    """How many records of one input were written to a split, or rejected for a reason."""
 
     input: str
 
@@ -86,20 +88,20 @@ class Count(Total):
 class DataWarning(Strict):
     """A suspicious property of the data, such as a column that is constant in the train split."""
 
-    feature: str  # empty, if it is about whole records
-    code: str  # missing, constant, values_never_occur, one_class; those of leakage: see docs/leakage.md
+    feature: str  # '' if the warning is about whole records
+    code: str  # missing, constant, values_never_occur, one_class, or a code of docs/leakage.md
     message: str  # the feature, what was found, what it means, what to do
 
 
 class SplitShards(Strict):
-    """One split's shards, in order."""
+    """The shards of one split, in order."""
 
     rows: Natural
     shards: tuple[Shard, ...]
 
 
 class Manifest(Strict):
-    """A dataset's table of contents. Readers take the shard list from here and never glob."""
+    """The table of contents of a dataset. Readers take the list of shards from here, and never search the directory."""
 
     format_version: Literal[1] = 1
     run: Inside
@@ -107,17 +109,18 @@ class Manifest(Strict):
     name: str
     schema_fingerprint: str
     format: str = "csv"
-    classes: tuple[str, ...] = ()  # by id, for images; a CSV dataset has them in its transform
+    classes: tuple[str, ...] = ()  # the classes of images, by id; the classes of rows are in the transform
     compression: Literal["none", "gzip"]
     seed: int
     split_hash_version: int
     versions: dict[str, str]
     inputs: tuple[Input, ...]
     headers: tuple[tuple[str, ...], ...] = ()  # the distinct headers of the CSV files
-    # If the inputs are many, `inputs`, `headers` and `counts` are empty, and `schemas.dataset.manifest` reads them.
-    input_files: tuple[Inside, ...] = ()  # the files of the run that hold them
-    input_count: Natural = 0  # how many they are
-    totals: tuple[Total, ...] = ()  # their counts, summed
+    # If there are more than INLINE inputs, `inputs`, `headers` and `counts` are empty. Files of the run hold their
+    # contents, and `read_inputs` reads them.
+    input_files: tuple[Inside, ...] = ()  # the paths of these files
+    input_count: Natural = 0  # the number of inputs in these files
+    totals: tuple[Total, ...] = ()  # the counts in these files, summed over the inputs
     splits: dict[str, SplitShards]
     files: tuple[File, ...]
     counts: tuple[Count, ...]
@@ -125,22 +128,24 @@ class Manifest(Strict):
     written: Natural
     rejected: Natural
     previous: tuple[Inside, ...] = ()  # the runs of the previous manifest, kept for readers that still have it open
-    previous_files: tuple[File, ...] = ()  # the `files` of that manifest, where this one still names shards of its run
+    previous_files: tuple[File, ...] = ()  # `files` of the previous manifest, if shards of its run are still in use
     transform_from: str | None = None  # the run whose transform was reused (--transform_from)
     preprocessing_fn: str | None = None  # module:function, if it is not derived from the schema
     appended: tuple[Inside, ...] = ()  # the runs that added new inputs (--append_to), in order
     replayed: Natural = 0  # the corrected records that --replay added, which are in no input file
     warnings: tuple[DataWarning, ...] = ()  # about the rows that the job wrote, and those of the last append
-    seconds: float = Field(ge=0)  # of the job: without the start of its process, or since its submission
+    seconds: float = Field(ge=0)  # how long the job took: without the start of its process, or since its submission
 
     @property
     def runs(self) -> frozenset[str]:
-        """The runs that this dataset consists of: the current one, and older ones that contain some of its files."""
+        """The runs that this dataset consists of: the current run, and older runs with files that the dataset still
+        uses.
+        """
         return frozenset({self.run, *(file.path.partition("/")[0] for file in self.contents)})
 
     @property
     def contents(self) -> tuple[Shard | File, ...]:
-        """All that it names: the shards, and the files that are none."""
+        """All files that the manifest names: the shards and all others."""
         return (*self.shard_files, *self.all_files)
 
     @property
@@ -150,27 +155,32 @@ class Manifest(Strict):
 
     @property
     def shard_files(self) -> tuple[Shard | File, ...]:
-        """The shards, and the files of the places of their records."""
+        """The shards, and the files that say where their records come from."""
         return (*self.shards, *(shard.places for shard in self.shards if shard.places is not None))
 
     @property
     def all_files(self) -> tuple[File, ...]:
-        """Other files: those of the run, and those that readers of the previous manifest may have."""
+        """The other files: those of the current run, and those that readers of the previous manifest may still use."""
         return self.files + self.previous_files
 
     def path_of(self, data_dir: str, name: str) -> str | None:
-        """Returns the path of a file of the run, by its name in the run; None if the run has none."""
+        """Returns the full path of a file of the current run; None if the run has no such file.
+
+        Args:
+          data_dir: the dataset directory.
+          name: the file's name in the run, such as `leakage.json`.
+        """
         path = layout.join(self.run, name)
         return layout.join(data_dir, path) if path in {file.path for file in self.files} else None
 
     @property
     def outcomes(self) -> tuple[Count | Total, ...]:
-        """How many records were written or rejected: by input, or summed where the inputs are many."""
+        """How many records were written or rejected: by input, or summed over all inputs if there are many."""
         return self.totals if self.input_files else self.counts
 
     @property
     def rejects(self) -> collections.Counter[tuple[str, str]]:
-        """How many records were rejected, by stage and reason."""
+        """How many records were rejected, by (stage, reason)."""
         counts: collections.Counter[tuple[str, str]] = collections.Counter()
         for count in self.outcomes:
             if count.outcome == "rejected":
@@ -179,23 +189,23 @@ class Manifest(Strict):
 
     @property
     def listed(self) -> InputPart:
-        """The inputs that it lists itself: all of them, or none."""
+        """The inputs that the manifest itself lists: all inputs, or no inputs if they are in files of the run."""
         return InputPart(inputs=self.inputs, headers=self.headers, counts=self.counts)
 
     @property
     def number_of_inputs(self) -> int:
-        """How many inputs there are."""
+        """The number of inputs."""
         return self.input_count if self.input_files else len(self.inputs)
 
     def to_json(self) -> bytes:
-        """Returns the file's bytes."""
+        """Returns the bytes of the manifest file. Fields of features that this dataset does not use are left out."""
         unused = set() if self.input_files else {"input_files", "input_count", "totals"}
         unused |= {name for name in ("appended", "replayed", "previous_files") if not getattr(self, name)}
         return self.model_dump_json(indent=1, exclude=unused).encode() + b"\n"
 
 
 def read_manifest(data_dir: str) -> Manifest:
-    """Reads `data_dir/manifest.json`.
+    """Reads the manifest `data_dir/manifest.json`.
 
     Raises:
       UsageError: there is no manifest, and so no dataset.
@@ -216,35 +226,39 @@ def read_manifest(data_dir: str) -> Manifest:
     return parse_as(Manifest.model_validate_json, data, path, FORMAT_VERSION, "a manifest", "write the dataset again")
 
 
-INLINE = 1000  # the manifest itself lists so many inputs
+INLINE = 1000  # the manifest itself lists at most so many inputs; more are listed in files of the run
 
 
 class InputPart(Strict):
-    """Some inputs, their headers, and the counts of their records; as in a manifest that lists all inputs itself."""
+    """Some of a dataset's inputs, with their headers and the counts of their records.
+
+    The indices `Input.header` refer to the `headers` of the same part.
+    """
 
     inputs: tuple[Input, ...]
     headers: tuple[tuple[str, ...], ...] = ()
     counts: tuple[Count, ...] = ()
 
     def header_of(self, file: Input) -> tuple[str, ...] | None:
-        """Returns the header of one of the inputs; None if it has none."""
+        """Returns the header of one of these inputs; None if the input has no header."""
         return None if file.header is None else self.headers[file.header]
 
     def to_json(self) -> bytes:
-        """Returns the file's bytes."""
+        """Returns the bytes of a file of inputs."""
         return self.model_dump_json().encode() + b"\n"
 
 
 @dataclasses.dataclass(frozen=True)
 class KnownInput:
-    """What a dataset's manifest says of the layout of an input file."""
+    """The layout of an input file, as a dataset's manifest says it: the encoding, and the header (None if it has
+    none)."""
 
     encoding: str
     header: tuple[str, ...] | None
 
 
 def read_inputs(data_dir: str, manifest: Manifest) -> Iterator[InputPart]:
-    """Yields the inputs of a dataset, some at a time.
+    """Yields the inputs of a dataset, part by part, so that a million inputs need not fit in memory.
 
     Raises:
       MillraceError: a file of inputs cannot be read.
@@ -260,7 +274,7 @@ def read_inputs(data_dir: str, manifest: Manifest) -> Iterator[InputPart]:
 
 
 def totals_of(counts: Iterable[Count]) -> tuple[Total, ...]:
-    """Returns counts summed over the inputs."""
+    """Returns counts by input summed over all inputs."""
     totals: collections.Counter[tuple[str, str | None, str | None, str | None]] = collections.Counter()
     for count in counts:
         totals[count.outcome, count.split, count.stage, count.reason] += count.rows
@@ -273,13 +287,13 @@ def totals_of(counts: Iterable[Count]) -> tuple[Total, ...]:
 
 
 def write_parts(output: str, run_id: str, parts: Iterable[InputPart], *, count: int) -> dict[str, Any]:
-    """Returns a manifest's entries about the inputs, by name; writes them to files of the run if they are many.
+    """Returns the manifest's fields about the inputs, by name. Writes the inputs to files of the run if there are many.
 
     Args:
       output: the dataset directory.
-      run_id: the run.
+      run_id: the name of the run.
       parts: the entries of all inputs, part by part.
-      count: how many inputs there are.
+      count: the number of inputs.
     """
     if count <= INLINE:
         combined = _joined(parts)
@@ -292,12 +306,12 @@ def write_parts(output: str, run_id: str, parts: Iterable[InputPart], *, count: 
             storage.write_bytes(layout.join(output, names[-1]), part.to_json())
             yield from part.counts
 
-    totals = totals_of(counts())  # which writes them
+    totals = totals_of(counts())  # iterating over `counts()` writes the files
     return {"inputs": (), "counts": (), "input_files": tuple(names), "input_count": count, "totals": totals}
 
 
 def _joined(parts: Iterable[InputPart]) -> InputPart:
-    """Some parts as one, by path."""
+    """Returns several parts as one, sorted by the inputs' paths."""
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]

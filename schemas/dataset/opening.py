@@ -1,9 +1,9 @@
-"""Opens a dataset for reading, after checking its manifest, schema, and the names and sizes of its files.
+"""Opens a dataset for reading, after checking its manifest, its schema, and the names and sizes of its files.
 
-The files of a TensorFlow graph are checked before it is loaded: they are exactly those that the manifest names,
-unchanged. Loading a SavedModel runs its graph, and a graph can read and write files. The checksums show that the files
-have not changed since they were written. They do not show who wrote them: whoever can write to the folder can write its
-manifest, too.
+A TensorFlow graph is checked more strictly before it is loaded, because loading a SavedModel runs its graph, and a
+graph can read and write files. The files of the graph must be exactly those that the manifest names, with the same
+checksums. The checksums show that nobody changed the files after they were written. They do not show who wrote the
+files: whoever can write to the folder can write a manifest, too.
 """
 
 from __future__ import annotations
@@ -29,22 +29,28 @@ GRAPHS = (layout.TRANSFORM_FN, layout.TRANSFORMED_METADATA, layout.INGEST_FN)
 
 
 def sha256(path: str) -> str:
-    """Returns a file's SHA-256, 64 hex digits; the file is read in chunks."""
+    """Returns the SHA-256 of a file, in hex. The file is read in chunks, so that it need not fit in memory."""
     return sha256_of(storage.read_chunks(path))[1]
 
 
+# Files that file managers write into the folders that they show.
 _OF_FILE_MANAGERS = (".DS_Store", ".directory", "Thumbs.db", "desktop.ini")
 
 
 def checksums(folder: str, *, exclude: Iterable[str] = ()) -> dict[str, str]:
-    """Returns the SHA-256 of every file below a folder, by path relative to it, without the paths in `exclude`."""
+    """Returns the SHA-256 of every file below a folder, by the file's path relative to the folder.
+
+    Args:
+      folder: the folder, local or gs://.
+      exclude: paths relative to the folder that are left out.
+    """
     left_out = set(exclude)
     names = [name for name in folders.walk(folder) if name not in left_out]
     return dict(storage.for_each(folder, lambda name: (name, sha256(storage.join(folder, name))), names))
 
 
 def check_graphs(data_dir: str, manifest: Manifest) -> None:
-    """Compares the files of the transform graph and the ingest graph with the manifest, before either is loaded.
+    """Compares the files of the transform graph and the ingest graph with the manifest, before either graph is loaded.
 
     Raises:
       MillraceError: a file was changed, is missing, is a link, or is not named by the manifest.
@@ -62,15 +68,15 @@ def check_graphs(data_dir: str, manifest: Manifest) -> None:
 
 
 def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: Iterable[str] = ()) -> str | None:
-    """Returns a message about the first difference between a folder's files and their checksums; None if there is none.
+    """Returns a message about the first difference between a folder's files and their checksums; None if all match.
 
-    A link below the folder is always a difference; the folder itself may be a link. Files that file managers leave in
-    folders they show, which no graph reads, are none.
+    A link below the folder is always a difference; the folder itself may be a link. Files such as `.DS_Store`, which
+    file managers write and no graph reads, are ignored.
 
     Args:
       folder: the folder, local or gs://.
-      named: the expected SHA-256 by path relative to the folder.
-      source: the file that names them, for the message.
+      named: the expected SHA-256 of each file, by path relative to the folder.
+      source: the file that holds these checksums, for the message.
       exclude: other paths that are allowed in the folder.
     """
     for link in links_in(folder):
@@ -94,18 +100,18 @@ def difference(folder: str, named: Mapping[str, str], *, source: str, exclude: I
 
 @dataclasses.dataclass(frozen=True)
 class OpenDataset:
-    """One committed run of a dataset directory."""
+    """One committed run of a dataset directory, opened for reading."""
 
     path: str
     manifest: Manifest
     declared: AnySchema
-    trust: bool = False  # load its graphs even if they can do more than compute
-    copies: str = ""  # a local folder with some of its files, see `schemas.dataset.local_cache`
-    copied: frozenset[str] = frozenset()  # which ones, by the paths in the manifest
+    trust: bool = False  # load the dataset's graphs even if they can do more than compute
+    copies: str = ""  # a local folder with copies of some files, see `schemas.dataset.local_cache`; '': no copies
+    copied: frozenset[str] = frozenset()  # the files that have a copy, by their paths in the manifest
 
     @property
     def schema(self) -> Schema:
-        """The schema of a CSV dataset.
+        """The schema of a dataset of rows.
 
         Raises:
           MillraceError: this is an image dataset.
@@ -116,7 +122,7 @@ class OpenDataset:
 
     @property
     def image_schema(self) -> ImageSchema | None:
-        """The schema of an image dataset; None for CSV."""
+        """The schema of an image dataset; None if this is a dataset of rows."""
         return None if isinstance(self.declared, Schema) else self.declared
 
     @property
@@ -125,16 +131,18 @@ class OpenDataset:
 
     @property
     def run_dir(self) -> str:
-        """The run's folder; the local copy of it if there is one."""
+        """The folder of the run, or its local copy if there is one."""
         return layout.join(self.copies or self.path, self.run)
 
     @functools.cached_property
     def graphs_dir(self) -> str:
-        """The run's folder, for `tft.TFTransformOutput` and for loading the ingest graph; checked before first use.
+        """The folder of the run, for `tft.TFTransformOutput` and for loading the ingest graph.
+
+        The graphs are checked when this property is first used.
 
         Raises:
           UsageError: TensorFlow cannot read the folder with these credentials.
-          MillraceError: a file of these graphs does not match the manifest, or a graph can do more than compute.
+          MillraceError: a file of the graphs does not match the manifest, or a graph can do more than compute.
         """
         from schemas.graphs.check import check_graph  # imported only to load a graph
 
@@ -152,11 +160,11 @@ class OpenDataset:
 
     @property
     def compression(self) -> str:
-        """The `compression_type` of `tf.data.TFRecordDataset`: '' or 'GZIP'."""
+        """The argument `compression_type` for `tf.data.TFRecordDataset`: '' or 'GZIP'."""
         return layout.COMPRESSIONS[self.manifest.compression]
 
     def shards(self, split: str) -> tuple[str, ...]:
-        """Returns the full paths of the split's shards, in order; of local copies if there are any.
+        """Returns the full paths of a split's shards, in order; those of local copies if there are any.
 
         Raises:
           MillraceError: the dataset has no such split.
@@ -167,12 +175,12 @@ class OpenDataset:
         return tuple(layout.join(self.copies if path in self.copied else self.path, path) for path in shards)
 
     def rows(self, split: str) -> int:
-        """Returns the number of examples in the split."""
+        """Returns the number of examples in a split. Raises MillraceError if the dataset has no such split."""
         self.shards(split)
         return self.manifest.splits[split].rows
 
     def check_sizes(self) -> None:
-        """Checks again, as `open_dataset` did, that every file is present, no link, and has its size.
+        """Checks again what `open_dataset` checked: that every file is present, is not a link, and has its size.
 
         Raises:
           MillraceError: a file is missing, is a link, or has another size.
@@ -182,13 +190,13 @@ class OpenDataset:
 
 
 def read_checked(path: str) -> Manifest:
-    """Returns the manifest of a dataset.
+    """Reads and checks the manifest of a dataset.
 
-    Every command that reads a dataset's files begins with it; `verify` reports instead.
+    Every command that reads a dataset's files begins with this, except `verify`, which reports problems instead.
 
     Raises:
       UsageError: there is no manifest, and so no dataset.
-      MillraceError: the manifest contradicts itself, or a file or folder of the dataset is a link, which could lead
+      MillraceError: the manifest contradicts itself; or a file or folder of the dataset is a link, which could lead
         anywhere.
     """
     manifest = read_manifest(path)
@@ -206,15 +214,15 @@ def _refuse_links(path: str, manifest: Manifest) -> None:
 
 
 def open_dataset(path: str, *, trust: bool = False) -> OpenDataset:
-    """Opens the dataset directory's current run.
+    """Opens the current run of a dataset directory.
 
     Args:
-      path: the directory.
-      trust: load its graphs even if they can do more than compute.
+      path: the directory, local or gs://.
+      trust: load the dataset's graphs even if they can do more than compute.
 
     Raises:
       UsageError: there is no manifest, and so no dataset.
-      MillraceError: the manifest is inconsistent; a file that it names is missing, is a link or has another size; or
+      MillraceError: the manifest contradicts itself; a file that it names is missing, is a link or has another size; or
         the schema is not the one that the dataset was written with.
     """
     manifest = read_checked(path)

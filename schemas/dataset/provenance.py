@@ -1,7 +1,8 @@
-"""Tells from which file and offset each record of rows was made, and reads that row again.
+"""Finds the file and the offset from which each record of a dataset of rows was made, and reads these rows again.
 
-An Arrow file beside each shard holds these places in the order of the shard's records: the key of a record's file
-(`schemas.storage.file_key`) and the offset of its first byte. A record of images holds the names of its files instead.
+Beside each shard there is an Arrow file with the places of its records, in the same order. A place has two numbers: the
+key of the input file (`schemas.storage.file_key`), and the offset of the row's first byte in that file. Datasets of
+images have no such files, because a record of an image holds the image's name.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from schemas.rows import RowFile
 from schemas.spec.table import OFFSET, Schema, raw_columns
 
 _COLUMNS = pa.schema({"file": pa.int64(), "offset": pa.int64()})
-_CODEC = pa.Codec("zstd", compression_level=1)  # the next level takes three times as long, and makes no smaller files
-MOST_GZIP_BYTES = 256 << 20  # a larger gzip'd file is not decompressed for the sake of a few rows
+_CODEC = pa.Codec("zstd", compression_level=1)  # level 2 takes three times as long, for files of the same size
+MOST_GZIP_BYTES = 256 << 20  # a larger gzip file is not decompressed only to read a few rows
 
 
 class PlacesFile:
-    """The file of the places of a shard's records: compressed in memory, where a record takes some four bytes."""
+    """Writes the places of a shard's records. Keeps them compressed in memory, in some four bytes a record."""
 
     def __init__(self) -> None:
         self._data = pa.BufferOutputStream()
@@ -42,13 +43,13 @@ class PlacesFile:
         self.rows = 0
 
     def add(self, places: np.ndarray) -> None:
-        """Adds the places of the next records, int64 `[rows, 2]`."""
+        """Adds the places of the next records: int64 `[rows, 2]`, the key of the file and the offset."""
         files, offsets = np.ascontiguousarray(places.T)
         self._writer.write_batch(pa.record_batch([files, offsets], schema=_COLUMNS))
         self.rows += len(places)
 
     def write(self, path: str) -> tuple[int, str]:
-        """Writes the file. Returns its size in bytes, and its SHA-256."""
+        """Writes the file. Returns its size in bytes, and its SHA-256 in hex."""
         self._writer.close()
         data = self._data.getvalue().to_pybytes()
         storage.write_bytes(path, data)
@@ -56,8 +57,10 @@ class PlacesFile:
 
 
 def read_places(dataset: OpenDataset, split: str) -> np.ndarray:
-    """Returns the places of a split's records, in the order of its shards: int64 `[rows, 2]`, the key of the file, the
-    offset.
+    """Returns the places of a split's records, in the order of its shards.
+
+    Returns:
+      int64 `[rows, 2]`: the key of the input file, and the offset of the row's first byte in it.
 
     Raises:
       MillraceError: a file of places cannot be read, or was changed after it was written.
@@ -80,12 +83,13 @@ def read_places(dataset: OpenDataset, split: str) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class RawRow:
-    """The row that a record was made of.
+    """The row of an input file from which a record was made.
 
     Attributes:
-      source: its file, as the job was given it; empty if the dataset names no such file.
-      offset: its first byte in the file; of gzip in the decompressed one, of UTF-16 in the text as UTF-8.
-      values: the text of its values, by feature; none where it cannot be read there.
+      source: the path of the input file, as the job was given it; '' if the manifest names no such file.
+      offset: the offset of the row's first byte in the file. For a gzip file it counts decompressed bytes, and for a
+        UTF-16 file the bytes of the text as UTF-8.
+      values: the values as text, by feature; empty if the row cannot be read any more.
     """
 
     source: str
@@ -94,11 +98,15 @@ class RawRow:
 
 
 def sources_of(dataset: OpenDataset, places: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Returns the files that rows come from, empty where the dataset names none, and the offsets, int64 `[rows]`.
+    """Returns the input files and offsets of some records.
 
     Args:
       dataset: the dataset.
-      places: those of their records, int64 `[rows, 2]`, see `read_places`.
+      places: the places of the records, int64 `[rows, 2]` (see `read_places`).
+
+    Returns:
+      The path of the input file of each record ('' if the manifest names no such file), and the offsets, int64
+      `[rows]`.
     """
     files = _files(dataset, places)
     keys, which = np.unique(places[:, 0], return_inverse=True)
@@ -107,14 +115,14 @@ def sources_of(dataset: OpenDataset, places: np.ndarray) -> tuple[list[str], np.
 
 
 def read_rows(dataset: OpenDataset, places: np.ndarray) -> tuple[list[RawRow], list[str]]:
-    """Reads single rows again.
+    """Reads the rows again from which some records were made.
 
     Args:
       dataset: the dataset.
-      places: those of their records, int64 `[rows, 2]`, see `read_places`.
+      places: the places of the records, int64 `[rows, 2]` (see `read_places`).
 
     Returns:
-      The rows, and notes on what could not be read, or has changed.
+      The rows, and notes about rows that could not be read or may have changed.
     """
     files = _files(dataset, places)
     sources, offsets = sources_of(dataset, places)
@@ -136,7 +144,7 @@ def read_rows(dataset: OpenDataset, places: np.ndarray) -> tuple[list[RawRow], l
 
 
 def _files(dataset: OpenDataset, places: np.ndarray) -> dict[int, Input]:
-    """The inputs that rows come from, by their keys."""
+    """Returns the inputs from which some records were made, by their keys."""
     keys = set(places[:, 0].tolist())
     inputs = (file for part in read_inputs(dataset.path, dataset.manifest) for file in part.inputs)
     by_key = ((storage.file_key(file.path), file) for file in inputs)
@@ -144,7 +152,16 @@ def _files(dataset: OpenDataset, places: np.ndarray) -> dict[int, Input]:
 
 
 def _read(file: Input | None, offsets: Sequence[int], dataset: OpenDataset) -> tuple[dict[int, Mapping[str, str]], str]:
-    """The values of rows of a file by offset, and a note if the file may be another one."""
+    """Reads rows of one input file.
+
+    Args:
+      file: the input; None if the manifest does not name it.
+      offsets: the offsets of the rows.
+      dataset: the dataset.
+
+    Returns:
+      The values of the rows, by offset; and a note if the file may have changed since the job, otherwise ''.
+    """
     if file is None:
         raise MillraceError(f"{dataset.path}: some records come from a file that its manifest does not name")
     path = located(file, dataset)
@@ -173,21 +190,23 @@ def _text(value: Any) -> str:
 
 
 def open_rows(schema: Schema, path: str) -> RowFile:
-    """Opens a file of rows with labels.
+    """Opens a file of rows that has a label.
 
     Raises:
-      MillraceError: it cannot be read, or does not fit the schema.
+      MillraceError: the file cannot be read, or does not fit the schema.
     """
     return row_format(schema).open_file(path, schema, label="required", max_input_ratio=MAX_INPUT_RATIO)
 
 
 def possible_paths(path: str, dataset: OpenDataset) -> Iterator[str]:
-    """Yields where an input may be: a relative path is that of a file below this folder, or below one that the dataset
-    is in.
+    """Yields the paths where an input file may be now.
+
+    The manifest has the path as the job was given it. A relative path is relative to a folder that nobody knows any
+    more. So first the current folder is tried, and then each folder above the dataset.
 
     Args:
-      path: as the job was given it, or a pattern.
-      dataset: that was read from it.
+      path: the path of an input as the job was given it, or a pattern.
+      dataset: the dataset that was made from it.
     """
     yield path
     if storage.is_local(path) and storage.is_local(dataset.path) and not os.path.isabs(path):
@@ -196,7 +215,7 @@ def possible_paths(path: str, dataset: OpenDataset) -> Iterator[str]:
 
 
 def located(file: Input, dataset: OpenDataset) -> str | None:
-    """Returns where an input of a dataset is now; None if no file of its size is there."""
+    """Returns where an input of a dataset is now; None if there is no file of the same size."""
     for path in possible_paths(file.path, dataset):
         if storage.exists(path) and storage.stat(path).size == file.bytes:
             return path

@@ -1,12 +1,12 @@
 """Finds and removes leftovers in a dataset directory.
 
-A killed job leaves a run folder that no manifest names, and the temporary files of unfinished writes. Neither is ever
-read. Files that the manifest refers to, `failed/`, and files that Millrace did not write are never touched.
+A killed job leaves a run folder that no manifest names, and the temporary files of unfinished writes. Nobody ever reads
+these. The following are never removed: files that the manifest names, `failed/`, and files that Millrace did not write.
 
-The order makes this safe: list the directory, check the lease, then read the manifest. A run that is listed while the
-lease is held belongs to this job or an earlier one, so it is committed by then or never will be. A later manifest names
-only its own run and files that this manifest names. So a leftover stays a leftover, even if this process is suspended
-for a long time before it removes it.
+The order of steps makes this safe: list the directory, check the lease, then read the manifest. A run that is listed
+while this process holds the lease belongs to this job or to an earlier one. So it is committed when the manifest is
+read, or it will never be. Every later manifest names only its own run and files that this manifest names. So a leftover
+stays a leftover, even if this process is suspended for a long time before it removes it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _OWN = frozenset({layout.MANIFEST, layout.FAILED, layout.LEASE})
 
 
 def leftovers(data_dir: str, *, keep_previous: bool = True, lease: Lease | None = None) -> list[str]:
-    """Returns run folders and temporary files that nothing refers to, by path relative to the dataset directory.
+    """Returns the run folders and temporary files that are not in use, relative to the dataset directory, sorted.
 
-    They are sorted. Without the lease, they include those of a running job.
+    If this process does not hold the lease, the run folder of a running job is among them.
 
     Args:
       data_dir: a dataset directory, local or gs://.
-      keep_previous: the runs of the previous dataset are not among them: a reader may have it open.
+      keep_previous: whether to keep the runs of the previous dataset, which a reader may have open.
       lease: the directory's lease, if this process holds it.
 
     Raises:
@@ -56,9 +56,10 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, lease: Lease | None 
 
 
 def orphans(data_dir: str) -> list[str]:
-    """Returns the runs of a directory without a manifest that may be datasets whose manifest was lost, sorted.
+    """Returns the runs that may be complete datasets whose manifest was lost, sorted. Empty if there is a manifest.
 
-    A job removes its run's staging folder when all else in the run is complete.
+    A job removes the staging folder of its run when all other files of the run are complete. So a run without this
+    folder may be complete.
     """
     if storage.exists(layout.join(data_dir, layout.MANIFEST)):
         return []
@@ -66,7 +67,7 @@ def orphans(data_dir: str) -> list[str]:
 
 
 def is_output(data_dir: str) -> bool:
-    """Returns whether a job has ever written here: there is a manifest, a run, or the lease of a job."""
+    """Returns whether a job has ever written to this directory: it has a manifest, a run, or a lease."""
     names = storage.listdir(data_dir)
     return not {layout.MANIFEST, layout.LEASE}.isdisjoint(names) or bool(_runs(data_dir, names))
 
@@ -81,15 +82,18 @@ def foreign(data_dir: str) -> list[str]:
 
 
 def is_left_over(name: str) -> bool:
-    """Returns whether a path within a run is one that its commit leaves for clean-up if the manifest does not name it:
-    what only the commit reads, or another attempt at a shard."""
+    """Returns whether a path in a run is a leftover of the commit, if the manifest does not name it.
+
+    Such files are those of the staging folder, which only the commit reads, and other attempts at a shard.
+    """
     return name.partition("/")[0] == layout.STAGING or layout.ATTEMPT.fullmatch(name) is not None
 
 
 def files_of_run(data_dir: str, run: str) -> Iterator[str]:
-    """Yields the files of a run that its manifest names, by path within the run: none that clean-up removes.
+    """Yields the files of a run that the manifest should name, by path within the run: all except those that clean-up
+    removes.
 
-    Another process that commits the same run may be writing, and have its files under temporary names.
+    Temporary files are left out, because another process that commits the same run may be writing them.
     """
     for name in folders.walk(layout.join(data_dir, run)):
         if not (is_left_over(name) or TEMPORARY.fullmatch(os.path.basename(name))):
@@ -97,7 +101,7 @@ def files_of_run(data_dir: str, run: str) -> Iterator[str]:
 
 
 def size(data_dir: str, name: str) -> int:
-    """Returns the size of a file in bytes, or of all files in a folder."""
+    """Returns the size in bytes of a leftover, which is a file or a folder."""
     path = layout.join(data_dir, name)
     if _is_folder(data_dir, name):
         return sum(
@@ -107,19 +111,21 @@ def size(data_dir: str, name: str) -> int:
 
 
 def prune(data_dir: str, lease: Lease, *, keep_previous: bool = True) -> list[str]:
-    """Removes the leftovers and returns their names. See `leftovers` and `remove` for arguments and errors."""
+    """Removes the leftovers of a directory and returns their names. See `leftovers` and `remove` for arguments and
+    errors.
+    """
     names = leftovers(data_dir, keep_previous=keep_previous, lease=lease)
     remove(data_dir, names, lease)
     return names
 
 
 def remove(data_dir: str, names: Iterable[str], lease: Lease) -> None:
-    """Removes what `leftovers` returned, however long ago.
+    """Removes the leftovers that `leftovers` returned, even if that was long ago.
 
     Args:
       data_dir: a dataset directory, local or gs://.
       names: the leftovers.
-      lease: the directory's lease, held since before `leftovers` was called.
+      lease: the directory's lease, which this process has held since before it called `leftovers`.
 
     Raises:
       LeaseError: another process has taken the lease; the remaining leftovers are left to its job.
@@ -136,12 +142,12 @@ def remove(data_dir: str, names: Iterable[str], lease: Lease) -> None:
 
 
 def _runs(data_dir: str, names: Iterable[str] | None = None) -> list[str]:
-    """The run folders of a directory, or those among these names."""
+    """Returns the run folders of a directory; if `names` is given, those among the names."""
     return [name for name in (storage.listdir(data_dir) if names is None else names) if _is_run(data_dir, name)]
 
 
 def _is_run(data_dir: str, name: str) -> bool:
-    """Whether this is a run folder; a link to one was made by somebody else, and is left alone."""
+    """Whether this is a run folder. A link to a run folder is not: somebody else made the link, so it is left alone."""
     if not layout.RUN.fullmatch(name):
         return False
     path = layout.join(data_dir, name)
@@ -149,6 +155,7 @@ def _is_run(data_dir: str, name: str) -> bool:
 
 
 def _is_folder(data_dir: str, name: str) -> bool:
+    """Whether a leftover is a folder: a run, or one of the known folders in a run."""
     run, _, below = name.partition("/")
     if not below:
         return _is_run(data_dir, run)
@@ -156,18 +163,19 @@ def _is_folder(data_dir: str, name: str) -> bool:
 
 
 def _is_stray(name: str) -> bool:
-    """Whether this is a leftover temporary file. The lease's may be in use, since its holder keeps rewriting it."""
+    """Whether this is a leftover temporary file. Those of the lease may be in use, as its holder keeps rewriting it."""
     match = TEMPORARY.fullmatch(name)
     return match is not None and match["name"] != layout.LEASE
 
 
 def _unread(data_dir: str, manifest: Manifest, runs: Set[str]) -> Iterator[str]:
-    """What nobody reads in the runs that the dataset consists of: files and folders, sorted by run.
+    """Yields files and folders that nobody reads, in the runs that the dataset consists of, sorted by run.
 
-    In the current run what its commit left, since a submitted job keeps all files until the manifest names its run. In
-    earlier ones all that neither this manifest nor the previous one names: their shards stay, and the rest goes one
-    commit after it was replaced.
+    In the current run, these are files that its commit left behind. They could not be removed earlier, because a
+    submitted job keeps all its files until the manifest names its run. In earlier runs, these are files that neither
+    this manifest nor the previous one names: a later run has replaced everything except the shards.
     """
+    # The first two parts of each path: the run, and the file or folder in it.
     named_paths = {"/".join(file.path.split("/")[:2]) for file in manifest.contents}
     for run in sorted(manifest.runs & runs):
         for name in storage.listdir(layout.join(data_dir, run)):

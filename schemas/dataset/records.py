@@ -1,7 +1,7 @@
 """Reads stored records back as Python values, and prints them as a table. Imports neither TensorFlow nor Beam.
 
-Each feature has a name, a dtype and a shape. Ids stand for classes, categories and words, by the schema and the run's
-vocabularies.
+A record stores categories, classes and words as ids. The schema and the vocabularies of the run say which word each id
+stands for.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from schemas.storage.tfrecord import BrokenFileError, BrokenGzipError, gunzip, r
 
 @dataclasses.dataclass(frozen=True)
 class StoredFeature:
-    """One feature of the stored `tf.Example`s.
+    """One feature of the `tf.Example`s that a dataset stores.
 
     Attributes:
-      name: its key.
+      name: the key of the feature.
       dtype: 'int64', 'float32' or 'string'.
-      shape: the shape of a record's value, () for a scalar; None if the number of values varies.
-      low: the smallest value of an integer feature, if known.
-      high: its largest value, if known.
-      finite: whether its numbers are never NaN or infinite.
+      shape: the shape of the value in one record, () for a scalar; None if the number of values varies.
+      low: the smallest value of an integer feature; None if unknown.
+      high: the largest value of an integer feature; None if unknown.
+      finite: whether the values are never NaN or infinite.
     """
 
     name: str
@@ -47,7 +47,7 @@ class StoredFeature:
 
     @property
     def length(self) -> int | None:
-        """The number of values in a record; None if it varies."""
+        """The number of values in a record; None if the number varies."""
         return None if self.shape is None else math.prod(self.shape)
 
 
@@ -70,17 +70,17 @@ def stored_features(data_dir: str, manifest: Manifest, schema: AnySchema) -> tup
 
 
 def graph_inputs(run_dir: str, schema: Schema) -> tuple[RawColumn, ...]:
-    """Returns the columns that the graph of a run takes: see `schemas.spec.table.graph_columns`.
+    """Returns the columns that the transform graph of a run takes (see `schemas.spec.table.graph_columns`).
 
     Raises:
-      MillraceError: the run's description of it cannot be read.
+      MillraceError: the run's description of its graph cannot be read.
     """
     described = {feature.name for feature in _described(layout.join(run_dir, layout.SCHEMA_PBTXT))}
     return graph_columns(schema, described)
 
 
 def _described(path: str) -> list[StoredFeature]:
-    """The features in tf.Transform's description of what a graph takes or gives."""
+    """Reads tf.Transform's description of the features that a graph takes or returns."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -109,14 +109,15 @@ def _image_features(*, classes: int) -> list[StoredFeature]:
     ]
 
 
-OTHER = "<other>"  # a value that is not in the vocabulary
+OTHER = "<other>"  # stands for all values that are not in the vocabulary
 _PADDING = "<padding>"
 
 
 def meanings(dataset: OpenDataset) -> Mapping[str, Sequence[str]]:
-    """Returns the words that ids stand for, by feature, in the order of the ids; ids beyond stand for unknown values.
+    """Returns the words that ids stand for, by feature: the word of id i is at index i. Larger ids stand for unknown
+    values.
 
-    Features with hash buckets have none, and neither have those of a custom preprocessing_fn.
+    A feature has no words here if its ids come from hash buckets or from a custom preprocessing_fn.
     """
     schema = dataset.declared
     if not isinstance(schema, Schema) or dataset.manifest.preprocessing_fn is not None:
@@ -138,23 +139,26 @@ def meanings(dataset: OpenDataset) -> Mapping[str, Sequence[str]]:
 
 
 def read_vocabulary(data_dir: str, manifest: Manifest, name: str) -> list[str] | None:
-    """Returns a vocabulary's words, in the order of their ids;
+    """Returns the words of a run's vocabulary, in the order of their ids.
 
-    None where there is no such file: a custom preprocessing_fn names it differently.
+    Returns None if there is no such file, because a custom preprocessing_fn names its vocabularies differently.
     """
     return read_words(layout.join(data_dir, manifest.run, layout.TRANSFORM_FN, "assets", name))
 
 
 def read_words(path: str) -> list[str] | None:
-    """Returns the words of a vocabulary's file, in the order of their ids; None where there is no such file."""
+    """Returns the words of a vocabulary file, in the order of their ids; None if there is no such file."""
     if not storage.exists(path):
         return None
     words = storage.read_bytes(path).decode("utf-8", "replace").removesuffix("\n")
-    return words.split("\n")  # unlike splitlines(), which also splits at other characters
+    return words.split("\n")  # `splitlines` would also split at other characters
 
 
 def classes_of(data_dir: str, manifest: Manifest, schema: AnySchema) -> list[str] | None:
-    """Returns the classes of a model, by id; None for a number, or where `read_vocabulary` finds none."""
+    """Returns the classes that a model predicts, by id.
+
+    Returns None if the label is a number, or if the vocabulary of the label is not found.
+    """
     if not isinstance(schema, Schema):
         return list(schema.model_classes(manifest.classes))
     if not isinstance(schema.label, CategoryLabel):
@@ -175,15 +179,15 @@ def words_of(value: Any, words: Sequence[str]) -> Any:
     return words[value] if isinstance(value, int) and 0 <= value < len(words) else OTHER
 
 
-_WIDTH, _CELL = 140, 26  # characters of a line, and of a value
+_WIDTH, _CELL = 140, 26  # the most characters of a line, and of a value
 
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """A stored image; its repr says its size, height x width.
+    """A stored image. Its repr is its size, height x width, and its format.
 
     Attributes:
-      data: a JPEG's bytes, or uint8 pixels row by row.
+      data: the bytes of a JPEG, or uint8 pixels row by row.
       format: 'JPEG' or 'RAW'.
       height: in pixels.
       width: in pixels.
@@ -200,7 +204,9 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class RecordTable(Sequence[dict[str, Any]]):
-    """Records by feature name; print side by side, a line for each feature."""
+    """A sequence of records, each a dict by feature name. Its repr shows the records side by side, one line for each
+    feature.
+    """
 
     rows: tuple[dict[str, Any], ...]
 
@@ -218,10 +224,12 @@ class RecordTable(Sequence[dict[str, Any]]):
         return "\n".join(self.lines({})).strip("\n") or "no records"
 
     def lines(self, words: Mapping[str, Sequence[str]]) -> Iterator[str]:
-        """Yields records side by side, a line for each feature; below each other where they do not fit.
+        """Yields the lines of a table: a line for each feature, and a column for each record.
+
+        Records that do not fit into the width of a line follow in another table below.
 
         Args:
-          words: what ids stand for, by feature (see `meanings`).
+          words: the words that ids stand for, by feature (see `meanings`).
         """
         names = list(dict.fromkeys(name for record in self.rows for name in record))
         first = [name if len(name) <= 2 * _CELL else f"{name[: 2 * _CELL - 3]}..." for name in names]
@@ -243,7 +251,7 @@ class RecordTable(Sequence[dict[str, Any]]):
 
 
 def _cell(value: Any, words: Sequence[str] | None) -> str:
-    """A value in a few characters; an id with what it stands for."""
+    """Returns a value in a few characters; an id together with its word."""
     if words is not None and isinstance(value, int):
         text = f"{words_of(value, words)} ({value})"
     elif words is not None and isinstance(value, list):
@@ -265,9 +273,14 @@ def _plain(value: Any) -> str:
 def read_records(dataset: OpenDataset, split: str, n: int) -> RecordTable:
     """Returns the first records of a split, in stored order.
 
+    Args:
+      dataset: the dataset.
+      split: the name of the split.
+      n: the number of records.
+
     Returns:
-      Records whose values are int, float, str (bytes where they are not UTF-8) or `Image`; a list where a feature holds
-      several values.
+      The records. A value is an int, float, str, `Image`, or bytes if a string is not UTF-8; or a list of these if the
+      feature has several values.
 
     Raises:
       MillraceError: there is no such split, or a record cannot be read.
@@ -297,10 +310,14 @@ def read_records(dataset: OpenDataset, split: str, n: int) -> RecordTable:
 
 
 def stored_records(path: str, *, compressed: bool) -> Iterator[bytes]:
-    """Yields the records of a shard, one after the other.
+    """Yields the records of a shard one by one.
+
+    Args:
+      path: the shard.
+      compressed: whether the shard is a gzip file.
 
     Raises:
-      MillraceError: the next one cannot be read.
+      MillraceError: the next record cannot be read.
     """
     read = 0
     try:
@@ -325,6 +342,6 @@ def _text(value: Any) -> Any:
 
 
 def _with_image(row: dict[str, Any]) -> dict[str, Any]:
-    """The record with an `Image` in place of its bytes, format and size."""
+    """Returns a record with one value `Image` in place of the image's bytes, format, height and width."""
     data, form, height, width = (row.pop(key) for key in (keys.ENCODED, keys.FORMAT, keys.HEIGHT, keys.WIDTH))
     return {"image": Image(data.encode() if isinstance(data, str) else data, form, height, width), **row}

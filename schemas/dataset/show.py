@@ -1,7 +1,7 @@
 """Shows a dataset: its manifest and schema as text or JSON, and the first records of a split.
 
-Records are a table with a line for each feature. Images are a contact sheet: one PNG that Pillow draws, with the class
-below each image.
+Records are shown as a table with a line for each feature. Images are shown as a contact sheet: one PNG of all images,
+drawn by Pillow, with the class below each image.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     import PIL.Image
 
 
-_CLASSES = 20  # shown in the text
+_CLASSES = 20  # the most classes that the text names
 
 
 def describe(data_dir: str) -> dict[str, Any]:
-    """Describes a dataset as JSON values: what `--json` prints.
+    """Returns a description of a dataset as JSON values, as `--json` prints it.
 
     Raises:
-      MillraceError: there is no dataset, or its schema or feature description cannot be read.
+      UsageError: there is no dataset.
+      MillraceError: the manifest, the schema or the description of the features cannot be read.
     """
     manifest = read_checked(data_dir)
     schema = load_schema(layout.join(data_dir, manifest.run, layout.SCHEMA_YAML))
@@ -74,7 +75,7 @@ def describe(data_dir: str) -> dict[str, Any]:
             file.model_dump(include={"path", "bytes", "read", "written", "rejected"}) for file in manifest.inputs
         ],
         "input_count": manifest.number_of_inputs,
-        "input_files": list(manifest.input_files),  # of a dataset of many inputs, which are listed there
+        "input_files": list(manifest.input_files),  # these list the inputs if there are many
         "versions": manifest.versions,
         "seconds": manifest.seconds,
         "runs": {
@@ -87,7 +88,7 @@ def describe(data_dir: str) -> dict[str, Any]:
 
 
 def render(described: dict[str, Any]) -> str:
-    """Returns the description as text."""
+    """Returns the result of `describe` as text."""
     return "\n".join(_lines(described))
 
 
@@ -139,6 +140,7 @@ def _shape(shape: list[int] | None) -> str:
 
 
 def _role(feature: dict[str, Any], described: dict[str, Any]) -> str:
+    """Returns `the label` with its classes for the label, and '' for other features."""
     if feature["name"] != described["label"]:
         return ""
     classes = described["classes"]
@@ -147,14 +149,16 @@ def _role(feature: dict[str, Any], described: dict[str, Any]) -> str:
     return f"the label: {few(classes, _CLASSES)}"
 
 
-SIDE = 160  # pixels of the longest side of an image
-_GAP, _LINE = 8, 18  # pixels around an image, and of a line of text
-_ACROSS = 8  # images
+SIDE = 160  # the longest side of an image on the contact sheet, in pixels
+_GAP, _LINE = 8, 18  # the space around an image and the height of a line of text, in pixels
+_ACROSS = 8  # the most images side by side
 
 
 def contact_sheet(records: RecordTable) -> bytes:
-    """Returns a PNG of the records' images, at least one: up to eight across, the larger ones scaled down to 160
-    pixels."""
+    """Draws the images of some records, at least one, on a contact sheet, and returns it as a PNG.
+
+    There are up to eight images side by side. Images larger than 160 pixels are scaled down.
+    """
     import PIL.Image
     from PIL import ImageDraw, ImageFont
 
@@ -190,19 +194,19 @@ def _decoded(image: Image) -> PIL.Image.Image:
     return picture
 
 
-ROWS, IMAGES = 5, 24  # records that are shown, unless it is said how many
+ROWS, IMAGES = 5, 24  # the number of records that are shown by default
 _MOST = 10_000
 
 
 def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, overwrite: bool) -> command.Report:
-    """Returns the first records of a split, as the command prints them.
+    """Returns the report of `head`: the first records of a split.
 
     Args:
       data_dir: the dataset directory.
       split: train, eval or test.
-      count: how many records; None: 5, of images 24.
-      sheet: where the contact sheet of images is written; None: a new file in the current folder.
-      overwrite: `sheet` may replace a file.
+      count: the number of records; None: 5 rows or 24 images.
+      sheet: the file for the contact sheet of images; None: a new file in the current folder.
+      overwrite: whether `sheet` may replace an existing file.
 
     Raises:
       UsageError: there is no such dataset or split, `count` is out of range, or `sheet` cannot be written.
@@ -210,7 +214,7 @@ def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, 
     """
     if count is not None and not 1 <= count <= _MOST:
         raise UsageError(f"-n {count}: must be from 1 to {_MOST:,}")
-    dataset = open_dataset(data_dir, trust=True)  # graphs are not loaded
+    dataset = open_dataset(data_dir, trust=True)  # safe, because this command loads no graph
     if split not in dataset.manifest.splits:
         split_names = ", ".join(dataset.manifest.splits)
         raise UsageError(f"--split {split}: {data_dir} has no such split; it has {split_names}")
@@ -241,7 +245,7 @@ def head_of(data_dir: str, split: str, count: int | None, *, sheet: str | None, 
 
 
 def _new_name(stem: str) -> str:
-    """A PNG in the current folder that does not exist yet."""
+    """Returns the name of a PNG in the current folder that does not exist yet."""
     name, number = f"{stem}.png", 2
     while storage.exists(name):
         name, number = f"{stem}-{number}.png", number + 1
@@ -249,7 +253,7 @@ def _new_name(stem: str) -> str:
 
 
 def _as_json(record: Mapping[str, Any], words: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """A record's values; an id with its meaning beside it, an image by its size and format."""
+    """Returns the values of a record for JSON. An id has its word beside it, and an image is its size and format."""
     values: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, Image):

@@ -1,4 +1,4 @@
-"""Reads the statistics that a job has written beside its dataset, selects from them, and prints them as tables."""
+"""Reads the statistics that a job wrote with its dataset, selects some of them, and prints them as tables."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from schemas.errors import UsageError, counted
 from schemas.storage.json_files import read_versioned
 
 FORMAT_VERSION = 1
-HEADS = {  # of the cells that describe a column in a split
+HEADS = {  # the table headers, by type of column
     "number": ("count", "missing", "mean", "std", "min", "25%", "median", "75%", "max", "distinct"),
     "string": ("count", "missing", "distinct", "length", "most frequent"),
 }
-_SHOWN = 3  # frequent values in a table
-_CUT = 24  # characters of a value that are shown
+_SHOWN = 3  # the most frequent values that a table shows
+_CUT = 24  # the most characters of a value that a table shows
 
 
 def read_statistics(data_dir: str) -> dict[str, Any]:
-    """Returns the statistics of a dataset: the values of its run's `statistics.json`. docs/statistics.md describes the
-    keys.
+    """Returns the statistics of a dataset: the values of its `statistics.json`. docs/statistics.md describes the keys.
 
     Raises:
       UsageError: there is no dataset, or it was written without statistics.
-      MillraceError: they cannot be read.
+      MillraceError: the statistics cannot be read.
     """
     path = read_checked(data_dir).path_of(data_dir, layout.STATISTICS_JSON)
     if path is None:
@@ -38,15 +37,15 @@ def read_statistics(data_dir: str) -> dict[str, Any]:
 
 
 def chosen(statistics: dict[str, Any], *, split: str | None = None, features: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the statistics of one split, and of some features.
+    """Returns the statistics of only some splits and features.
 
     Args:
-      statistics: as `read_statistics` returns them.
-      split: its name; None: all of them.
-      features: their names in the schema, or those of columns of a vector; none: all of them.
+      statistics: the result of `read_statistics`.
+      split: the name of a split; None selects all splits.
+      features: names of features in the schema, or of columns of a vector; empty selects all features.
 
     Raises:
-      UsageError: there is no such split, or no such feature.
+      UsageError: there is no such split or feature.
     """
     splits, all_of_them = statistics["splits"], statistics["features"]
     if split is not None and split not in splits:
@@ -68,7 +67,8 @@ def chosen(statistics: dict[str, Any], *, split: str | None = None, features: Se
 
 
 def render(statistics: dict[str, Any]) -> str:
-    """Returns a table of the numbers and one of the strings, with a line for each feature and split."""
+    """Returns the statistics as two tables, one of numbers and one of strings, with a line for each feature and
+    split."""
     return "\n".join(_lines(statistics))
 
 
@@ -101,11 +101,12 @@ def _rows(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
 
 
 def cells(described: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """Returns the cells that describe a column in a split, one for each of `HEADS`; an estimate begins with ~.
+    """Returns the cells of the table that describe a column in a split, in the order of `HEADS`. Estimates begin with
+    ~.
 
     Args:
       described: the column's statistics in the split.
-      kind: number or string.
+      kind: "number" or "string".
     """
     count, missing = described["count"], described["missing"]
     first = f"{count:,}", f"{missing:,} ({missing / (count + missing):.1%})" if missing else "0"

@@ -1,7 +1,7 @@
-"""Verifies a complete dataset directory against its manifest by reading every byte of every file.
+"""Verifies a complete dataset directory against its manifest, by reading every byte of every file.
 
-`open_dataset` only checks sizes, names, links and the sums in the manifest. All other damage (a flipped bit, swapped
-shards, a graph of another run) is found only here.
+`open_dataset` only checks sizes, names, links and the sums in the manifest. Other damage, such as a flipped bit,
+swapped shards or a graph of another run, is found only here.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _GRAPHS = {
 
 
 def verify_dataset(data_dir: str, *, threads: int | None = None, tally: ReadProgress | None = None) -> list[Issue]:
-    """Reads a complete dataset and finds all problems.
+    """Reads a complete dataset and returns all problems.
 
     Args:
       data_dir: a dataset directory, local or gs://.
-      threads: how many files are read in parallel; None: one per core.
+      threads: the number of files that are read in parallel; None: one for each core.
       tally: counts what has been read, for a display.
 
     Returns:
-      The problems, those of the manifest first, then by path; empty if the dataset is valid.
+      The problems: first those of the manifest, then the others by path. Empty if the dataset is valid.
 
     Raises:
       MillraceError: there is no manifest, or it cannot be read.
@@ -60,30 +60,32 @@ def verify_dataset(data_dir: str, *, threads: int | None = None, tally: ReadProg
             tally.stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    if not links:  # else their numbers may come from elsewhere
+    if not links:  # a link could lead to files of another dataset, whose counts differ
         issues += verify_rejects(data_dir, manifest)
         issues += verify_input_files(data_dir, manifest)
     return problems + sorted(issues, key=lambda p: p.path)  # a stable sort: each file's problems stay in order
 
 
 def total_bytes(manifest: Manifest) -> int:
-    """Returns how many bytes `verify_dataset` reads."""
+    """Returns how many bytes `verify_dataset` reads of a dataset."""
     return sum(file.bytes for file in manifest.contents)
 
 
 def _links(data_dir: str, manifest: Manifest) -> list[Issue]:
-    """Links in the run's folder, and at other paths that the manifest names."""
+    """Returns an issue for each link in the run's folder, or at another path that the manifest names."""
     paths = links_of(data_dir, manifest.run, named(manifest))
     return [Issue(path, "link", link_fault(layout.join(data_dir, path))) for path in paths]
 
 
 def _behind(links: Collection[str], path: str) -> bool:
-    """Whether a path is a link or leads through one, and so is not read."""
+    """Whether a path is a link or leads through one. Such paths are not read."""
     return any(path == link or path.startswith(f"{link}/") for link in links)
 
 
 def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterator[Issue]:
-    """Files in the run's folder that the manifest does not name, and that no clean-up removes."""
+    """Yields an issue for each file in the run's folder that the manifest does not name and that clean-up would not
+    remove.
+    """
     named_paths = set(named(manifest))
     for name in files_of_run(data_dir, manifest.run):
         path = layout.join(manifest.run, name)
@@ -94,7 +96,12 @@ def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterato
 def _checks(
     data_dir: str, manifest: Manifest, links: Collection[str]
 ) -> tuple[list[Callable[[ReadProgress], list[Issue]]], list[Issue]]:
-    """A check for each file, the largest file first; and an issue if records cannot be checked against the schema."""
+    """Returns the checks of all files, and issues.
+
+    Returns:
+      A function for each file, the largest file first, so that the threads end at about the same time; and an issue if
+      records cannot be checked against the schema.
+    """
     by_content: dict[Content, list[str]] = collections.defaultdict(list)
     for shard in manifest.shards:
         by_content[shard.bytes, shard.crc32c].append(shard.path)
@@ -123,7 +130,9 @@ def _checks(
 
 
 def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], RecordCheck] | None, list[Issue]]:
-    """The check of records; None and an issue if their schema or features cannot be read."""
+    """Returns a function that makes the check of records. If the schema or the features cannot be read, None and an
+    issue.
+    """
     path = layout.join(manifest.run, layout.SCHEMA_YAML)
     try:
         schema = load_schema(layout.join(data_dir, path))
