@@ -1,4 +1,4 @@
-"""The schema: what a YAML file declares of a dataset, and what follows from it alone."""
+"""The schema of a dataset: reads its YAML file, checks it, and derives whatever follows from the schema alone."""
 
 __all__ = [
     "differences",

@@ -9,25 +9,27 @@ from typing import Any
 from schemas.errors import few
 from schemas.spec.forms import Declared
 
-_CHARACTERS = 80  # of a value that is shown
+_CHARACTERS = 80  # the most characters of a value that are shown
 
 
 def difference(first: Declared, second: Declared, *, called: tuple[str, str]) -> str:
-    """Returns how two schemas differ.
+    """Returns a description of how two schemas differ.
 
     Args:
       first: a schema.
-      second: another one.
-      called: what they are called, such as `the model` and `the data`.
+      second: another schema.
+      called: what the two schemas are called in the text, such as `("the model", "the data")`.
 
     Returns:
-      Clauses such as `label: values: ["no"] in the model, ["no", "yes"] in the data`; "" if they declare the same.
+      Clauses such as `label: values: ["no"] in the model, ["no", "yes"] in the data`; '' if both declare the same.
     """
     these, those = (schema.model_dump(mode="json") for schema in (first, second))
     return few(list(_differences("", these, those, called)), separator="; ")
 
 
 def _differences(place: str, first: Any, second: Any, called: tuple[str, str]) -> Iterator[str]:
+    """Yields a clause for each difference between two values, which may be nested. `place`: the keys that lead to
+    them."""
     if first == second:
         return
     lists = [_by_name(value) for value in (first, second)]
@@ -49,7 +51,9 @@ def _differences(place: str, first: Any, second: Any, called: tuple[str, str]) -
 
 
 def _by_name(value: Any) -> Any:
-    """Features by their names; another value as it is."""
+    """Turns a list of features into a dict by name, so that features are compared with their namesakes. Keeps other
+    values.
+    """
     if isinstance(value, Sequence) and value and all(isinstance(item, dict) and "name" in item for item in value):
         return {item["name"]: item for item in value}
     return value

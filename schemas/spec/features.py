@@ -1,4 +1,7 @@
-"""The kinds that a schema file can declare: a new one is one line here (see `schemas.spec.kinds`)."""
+"""Lists the kinds of features and labels that a schema file can declare. A new kind is one line here.
+
+`schemas.spec.kinds` defines the kinds.
+"""
 
 from __future__ import annotations
 

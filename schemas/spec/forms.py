@@ -1,4 +1,4 @@
-"""Defines what all parts of a schema are made of: strict values, thresholds, raw columns, and the inputs of a model."""
+"""Defines the parts from which schemas are made: strict values, thresholds, raw columns, and the inputs of a model."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from schemas.spec.words import canonical, word_of
 
-MAX_COLUMNS = 100_000  # of a row; [p0, p999999999] is short to write and would fill the memory
+MAX_COLUMNS = 100_000  # a row has at most so many: [p0, p999999999] is quickly typed and would fill the memory
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-MAX_NAME = 200  # characters of a feature's name, after which files are named
+MAX_NAME = 200  # the most characters of a feature's name, because files are named after features
 
 
 def _as_text(value: object) -> object:
-    """YAML reads `values: [1, 2]` as integers; tokens are text, so a plain integer is taken as its digits."""
+    """Turns an integer into text. Tokens are text, but YAML reads `values: [1, 2]` as integers."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _as_word(value: object) -> object:
-    """The spelling of a category, a key or a class, which YAML may read as a whole number or a truth value.
+    """Returns the canonical spelling of a category, a key or a class (see `schemas.spec.words`).
 
-    White space around it is left out, as when data is read.
+    YAML may read such a value as a number or a truth value. White space around a text is removed, as when data is read.
     """
     if isinstance(value, str):
         return canonical(value.strip(" \t\n\r\v\f"))
@@ -35,7 +35,7 @@ def _as_word(value: object) -> object:
 
 
 def _with_words(tokens: tuple[str, ...]) -> tuple[str, ...]:
-    """Tokens of missing values, and how data spells them where it has words: for 99.0 also 99."""
+    """Adds the canonical spellings to some tokens of missing values: for the token 99.0 also 99."""
     return tuple(dict.fromkeys((*tokens, *map(canonical, tokens))))
 
 
@@ -46,7 +46,7 @@ def _check_name(value: str) -> str:
 
 
 def as_float32(value: float) -> float:
-    """Returns the number as data and graphs hold it; infinite if it is out of a float32's range."""
+    """Rounds a number to float32, the precision of data and graphs. A number out of range becomes infinite."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -57,29 +57,35 @@ Token = Annotated[str, BeforeValidator(_as_text)]
 Word = Annotated[str, BeforeValidator(_as_word)]
 MissingTokens = Annotated[tuple[Token, ...], AfterValidator(_with_words)]
 Name = Annotated[str, Field(min_length=1), BeforeValidator(lambda v: _check_name(v) if isinstance(v, str) else v)]
-ColumnRef = Annotated[int, Field(ge=0)] | str  # a position counted from 0, or a header's name
+ColumnRef = Annotated[int, Field(ge=0)] | str  # a column: its position, counted from 0, or its name in the header
 Positive = Annotated[int, Field(gt=0)]
 
 
 class Strict(BaseModel):
-    """A frozen value that refuses unknown keys and does not convert types."""
+    """The base class of all values in a schema: frozen, refuses unknown keys, and does not convert types."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Splitting(Strict):
-    """How records are divided: a field for each split, 0 or None where there is none."""
+    """How records are divided into splits. Subclasses have a field for each split; 0 or None means that there is no
+    such split.
+    """
 
     ALL: ClassVar[tuple[str, ...]] = ("train", "eval", "test")
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits that there are."""
+        """The names of the splits that exist."""
         return tuple(split for split in self.ALL if getattr(self, split) not in (None, 0))
 
 
 def check_shares(train: float, evaluation: float, test: float) -> None:
-    """Refuses shares of splits that do not sum to 1, or leave nothing for training."""
+    """Refuses shares of splits that do not sum to 1, or that leave no data for training.
+
+    Raises:
+      ValueError: the shares are refused.
+    """
     total = train + evaluation + test
     if abs(total - 1) > 1e-9:
         shares = f"train {train:g}, eval {evaluation:g} and test {test:g}"  # one of them may be a default
@@ -89,11 +95,11 @@ def check_shares(train: float, evaluation: float, test: float) -> None:
 
 
 class Declared(Strict):
-    """What a schema file declares."""
+    """The base class of schemas: everything that a schema file declares."""
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over the canonical JSON: the same for two files that declare the same."""
+        """The SHA-256 of the schema as JSON, in hex. It is equal for two files that declare the same."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
@@ -105,14 +111,14 @@ _ABSENT = {
 
 @dataclasses.dataclass(frozen=True)
 class CellError:
-    """A reason code, and what was found and expected."""
+    """Why a cell is rejected: a reason code, and a text about what was found and expected."""
 
     reason: str
     detail: str
 
 
 def shown(value: bytes) -> str:
-    """Returns a value for a message: in quotes, cut where it is long."""
+    """Returns a value in quotes for a message. A long value is cut."""
     head = value[:60]
     try:
         text = repr(head.decode("utf-8"))
@@ -122,17 +128,23 @@ def shown(value: bytes) -> str:
 
 
 def absent_value(value: bytes, reason: str) -> CellError:
-    """Returns the error that a value means missing: missing_value or missing_label."""
+    """Returns the error about a value that means missing.
+
+    Args:
+      value: the value.
+      reason: the reason code, missing_value or missing_label.
+    """
     return CellError(reason, f"found {shown(value)}, {_ABSENT[reason]}")
 
 
 @dataclasses.dataclass(frozen=True)
 class RawColumn:
-    """One raw feature.
+    """One column of a batch of raw data, before the transform: the values of one feature.
 
-    float32 is `[batch]`, or `[batch, width]` where `width` is given; NaN is missing.
-    string is `[batch]`, untrimmed as it stands in the file; '' and the schema's tokens are missing. What a graph takes
-    may also be int64, or `varying`: any number of values for each row, as a sparse tensor.
+    A float32 column is `[batch]`, or `[batch, width]` if `width` is given; NaN means missing. A string column is
+    `[batch]`, with each text as it stands in the file, spaces included; '' and the schema's tokens mean missing.
+    Columns that a graph takes may also be int64. A column that is `varying` has any number of values for each row, as a
+    sparse tensor.
     """
 
     name: str
@@ -142,19 +154,19 @@ class RawColumn:
 
     @property
     def shape(self) -> list[int]:
-        """A record's: `[]` or `[width]`."""
+        """The shape of the value in one record: `[]` or `[width]`."""
         return [] if self.width is None else [self.width]
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """Which words of the train split a vocabulary holds.
+    """Which words of the train split a vocabulary contains.
 
     Attributes:
-      name: of the feature, and of the file.
-      top_k: the most words.
-      frequency_threshold: the least count of a word.
-      by_row: words are counted by the rows that hold them, and these counts are kept beside the words.
+      name: the name of the feature, and of the vocabulary's file.
+      top_k: the largest number of words; None: unlimited.
+      frequency_threshold: the smallest count of a word in the vocabulary; None: no limit.
+      by_row: whether a word's count is the number of rows that contain it. These counts are stored with the words.
     """
 
     name: str
@@ -165,9 +177,9 @@ class Vocabulary:
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """A float32 feature: `[batch]`, or `[batch, width]` where a record holds a vector.
+    """A float32 feature that a model reads: `[batch]`, or `[batch, width]` if a record holds a vector.
 
-    `z_score`: whether its values are deviations from a mean, in standard deviations.
+    `z_score` says whether the values are deviations from the mean, in standard deviations.
     """
 
     name: str
@@ -177,12 +189,18 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class Ids:
-    """An int64 feature whose values are ids in [0, count).
+    """An int64 feature that a model reads, with ids from 0 to count - 1.
 
-    `[batch]` where `length` is 1, `[batch, length]` where each position has ids of its own kind (`positional`) or holds
-    the next token of a text (0 is padding), and a SparseTensor where `length` is None (a bag of ids). The ids of a bag
-    have weights, if `weights` names the float32 feature that holds them, in the same order. `ordered`: a larger id
-    stands for larger numbers, as those of buckets do.
+    Attributes:
+      name: the name of the feature.
+      count: the number of different ids.
+      length: the number of ids in a record. 1: the feature is `[batch]`. More: it is `[batch, length]`. None: a record
+        has any number of ids, in any order (a bag of ids), and the feature is a SparseTensor.
+      positional: whether each of the `length` positions has ids with a meaning of its own. Otherwise the positions hold
+        the tokens of a text one after the other, and 0 is padding.
+      crossed: whether the ids are hashed combinations of other features.
+      weights: for a bag, the float32 feature that holds the weights of the ids, in the same order; None: no weights.
+      ordered: whether a larger id stands for larger numbers, as with buckets.
     """
 
     name: str
@@ -201,7 +219,8 @@ Threshold = Annotated[float, Field(gt=0, le=1)]
 
 
 class Limits(Strict):
-    """A distance above which a job or a comparison warns, one above which it fails, or both."""
+    """Thresholds of a distance: a job or a comparison warns above `warn`, and fails above `fail`. One may be left
+    out."""
 
     warn: Threshold | None = None
     fail: Threshold | None = None
@@ -219,7 +238,9 @@ Drift = Threshold | Limits | Literal["none"]
 
 
 def limits_of(declared: Drift | None) -> Limits | None:
-    """Returns the thresholds that are declared; a number alone is the one to fail above."""
+    """Returns the declared thresholds, or None. A single number is the threshold above which a job or a comparison
+    fails.
+    """
     if declared is None or declared == "none":
         return None
     return declared if isinstance(declared, Limits) else Limits(fail=declared)
@@ -231,15 +252,18 @@ NOT_METRICS = ("margin", "slices", "slice_margin")
 
 
 class PromoteRules(Strict):
-    """What `millrace promote` asks of an export.
+    """The rules by which `millrace promote` accepts an export.
 
-    It says nothing about the data, so it is no part of a schema's fingerprint: it may change without writing a dataset
-    again. A metric's value is the least that is accepted; of a loss or an error, the most.
+    The rules say nothing about the data. So they are no part of a schema's fingerprint, and may be changed without
+    writing the dataset again.
+
+    Each metric may have a threshold: the smallest accepted value, or for losses and errors the largest.
 
     Attributes:
-      margin: how much worse than the model in service an export may be: an absolute difference, of losses and errors a
-        share of the value in service.
-      slices: features by whose values the rows are divided; on none of the parts may an export surely be worse.
+      margin: how much worse than the model in service an export may be. It is an absolute difference, but for losses
+        and errors a share of the value in service.
+      slices: features that divide the rows into parts, one part for each value. An export must not be clearly worse on
+        any part.
       slice_margin: the margin on each part; None: three times `margin`.
     """
 
@@ -263,6 +287,6 @@ class PromoteRules(Strict):
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The metrics that have a threshold, with it."""
+        """The thresholds by metric, for the metrics that have one."""
         values = {name: getattr(self, name) for name in type(self).model_fields if name not in NOT_METRICS}
         return {name: value for name, value in values.items() if value is not None}

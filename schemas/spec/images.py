@@ -1,7 +1,7 @@
-"""Declares the schema of image datasets, whose images have classes from folders or from a list.
+"""Declares the schema of image datasets: where the images' classes come from, and how images are stored and normalized.
 
-It says how images are stored and normalized, and names the keys of a stored record, after the convention of the
-ImageNet TFRecords, so that other readers work.
+Also names the keys of a stored record. They follow the convention of the ImageNet TFRecords, so that other programs can
+read the records.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ ENCODED = "image/encoded"  # string []: a JPEG, or uint8 pixels row by row, red,
 FORMAT = "image/format"  # string []: one of FORMATS
 HEIGHT = "image/height"  # int64 []
 WIDTH = "image/width"  # int64 []
-CLASS = "image/class/label"  # int64 []: the class's place among the classes, from 0 (ImageNet's own files count from 1)
+CLASS = "image/class/label"  # int64 []: the id of the class, from 0 (ImageNet's own files count from 1)
 TEXT = "image/class/text"  # string []: the class's name
 FILENAME = "image/filename"  # string []: folder/file, or the path as the CSV file gives it
 
 FORMATS = {"jpeg": b"JPEG", "raw": b"RAW"}  # by `store`
 
-# Per-image moments of the canonical pixels as they are before they are encoded: what channel statistics are made of.
+# Sums over the pixels of an image before it is encoded, from which the channels' means and deviations are computed.
 SUMS = "image/sums"  # int64 [3]: red, green, blue
-SQUARES = "image/squares"  # int64 [3]: of squares
-PIXELS = "image/pixels"  # int64 []
+SQUARES = "image/squares"  # int64 [3]: the sums of squares
+PIXELS = "image/pixels"  # int64 []: the number of pixels
 
 
 MAX_PIXELS = 2**25  # 33 megapixels
-MAX_SIDE = 4096  # of what a schema asks for
-LONGEST_SIDE = 2**14  # of what is stored; JPEG itself ends at 65,500
+MAX_SIDE = 4096  # the longest side, in pixels, that a schema can ask for
+LONGEST_SIDE = 2**14  # the longest side, in pixels, of a stored image; a JPEG can have 65,500
 
 Side = Annotated[int, Field(gt=0, le=MAX_SIDE)]
 Channel = Annotated[float, Field(ge=0, le=255)]
@@ -50,7 +50,7 @@ Spread = Annotated[float, Field(gt=0, le=255)]
 
 
 class Shorter(Strict):
-    """The shorter side becomes this long; the longer one follows."""
+    """Resizes an image so that its shorter side has this length. The proportions stay."""
 
     shorter: Side
 
@@ -65,7 +65,7 @@ class Shorter(Strict):
 
 
 class Exact(Strict):
-    """Resizes to this height and width, regardless of the proportions."""
+    """Resizes an image to this height and width. The proportions may change."""
 
     exact: tuple[Side, Side]
 
@@ -75,27 +75,31 @@ class Exact(Strict):
 
 
 def _scaled(side: int, to: int, short: int) -> int:
+    """Returns side * to / short, rounded half up, computed in integers so that the result is exact."""
     return (2 * side * to + short) // (2 * short)
 
 
 class FixedChannels(Strict):
-    """Given means and standard deviations of red, green and blue, in 0 to 255; Caffe's means are 123, 117, 104."""
+    """Means and standard deviations of red, green and blue that the schema gives, from 0 to 255.
+
+    For example, the means of Caffe's models are 123, 117 and 104.
+    """
 
     means: tuple[Channel, Channel, Channel]
     deviations: tuple[Spread, Spread, Spread] = (1.0, 1.0, 1.0)
 
 
 class ImageOptions(Strict):
-    """The key `images`: how each file is processed before it is stored, and in the model's graph."""
+    """The key `images` of a schema: how each file is processed before it is stored, and in the model's graph."""
 
     listing: Literal["folders", "csv"] = "folders"  # a file's label: its folder's name, or a line `path,label`
     root: str | None = None  # csv: the folder that the paths are under; relative to the CSV file's own folder
     resize: Shorter | Exact
-    downscale: Annotated[int, Field(ge=1, le=8)] = 2  # a JPEG is decoded at so many times its new size, or more
-    max_pixels: Annotated[int, Field(gt=0, le=2**28)] = MAX_PIXELS  # an image of more is rejected undecoded
-    store: Literal["jpeg", "raw"] = "jpeg"  # raw: uint8 pixels, more disk and less work in training
+    downscale: Annotated[int, Field(ge=1, le=8)] = 2  # a JPEG is decoded at this many times its new size, or larger
+    max_pixels: Annotated[int, Field(gt=0, le=2**28)] = MAX_PIXELS  # a larger image is rejected and not decoded
+    store: Literal["jpeg", "raw"] = "jpeg"  # raw: uint8 pixels take more disk space, and training works less
     quality: Annotated[int, Field(ge=1, le=100)] = 95
-    crop: tuple[Side, Side] | None = None  # what a model sees, height and width; None: the exact size
+    crop: tuple[Side, Side] | None = None  # height and width of a model's input; None: the exact size
     channels: Literal["measured"] | FixedChannels = "measured"
 
     @model_validator(mode="after")
@@ -115,17 +119,20 @@ class ImageOptions(Strict):
 
     @property
     def input_size(self) -> tuple[int, int]:
-        """Height and width of what a model sees."""
-        return self.resize.size(1, 1) if self.crop is None else self.crop  # without `crop` the size is exact
+        """Height and width of the images that a model reads."""
+        return self.resize.size(1, 1) if self.crop is None else self.crop  # without `crop`, `resize` is `Exact`
 
     @property
     def max_file_bytes(self) -> int:
-        """A file of more is rejected unread: uncompressed pixels of 4 bytes, and room for what else a file holds."""
+        """The largest size of a file in bytes. Larger files are rejected without being read.
+
+        It leaves room for uncompressed pixels of 4 bytes, and 16 MB for everything else in a file.
+        """
         return 4 * self.max_pixels + 2**24
 
 
 class ImageLabel(Strict):
-    """The class of an image: one of the given values, or else of the labels that the listing holds."""
+    """The class of an image: one of the given values, or if there are no values, any label in the listing."""
 
     values: Annotated[tuple[Token, ...], Field(min_length=2)] | None = None
 
@@ -137,9 +144,10 @@ class ImageLabel(Strict):
 
 
 class ImageSplit(Splitting):
-    """Shares of a stable hash over the file's bytes (two copies of a picture share a split), its name, or its class.
+    """Divides images into splits by a stable hash: of the file's bytes, of its name, or of its class.
 
-    By folder, all images of a class are in one split: a model is evaluated on people whom it has never seen.
+    By content, two copies of a picture are in the same split. By folder, all images of a class are in one split, so
+    that a model is evaluated on classes (such as persons) that it was not trained on.
     """
 
     by: Literal["content", "name", "folder"] = "content"
@@ -153,15 +161,15 @@ class ImageSplit(Splitting):
         return self
 
 
-PAIR = ("left", "right")  # the two images of a pair, as a model's features and an export's inputs call them
+PAIR = ("left", "right")  # the names of a pair's two images, in a model's features and an export's inputs
 SAMENESS = ("different", "same")  # the classes of pairs, by id
 
 
 class ImageSchema(Declared):
-    """Images, each of one class.
+    """The schema of a dataset of images, each of one class.
 
-    If the split is by folder, no class is in two splits, so there is nothing to classify: models then learn to tell of
-    a pair of images whether both are of one class, such as of one person.
+    If the split is by folder, no class is in two splits, so a classifier could not be evaluated. Models then learn to
+    compare two images: whether both are of one class, such as of one person.
     """
 
     records: ClassVar[str] = "images"
@@ -180,21 +188,25 @@ class ImageSchema(Declared):
 
     @property
     def examples(self) -> str:
-        """What models are trained on."""
+        """The word for what models are trained on: "pairs" or "images"."""
         return "pairs" if self.pairs else self.records
 
     @property
     def image_names(self) -> tuple[str, ...]:
-        """What a model's features and an export's inputs are called."""
+        """The names of the images in a model's features and in an export's inputs."""
         return PAIR if self.pairs else ("image",)
 
     def model_classes(self, classes: Sequence[str]) -> tuple[str, ...]:
-        """Returns the classes of a model, by id. `classes`: those of the images."""
+        """Returns the classes that a model predicts, by id.
+
+        Args:
+          classes: the classes of the images, by id.
+        """
         return SAMENESS if self.pairs else tuple(classes)
 
     @property
     def split_names(self) -> tuple[str, ...]:
-        """The splits that have a share."""
+        """The names of the splits that have a share."""
         return self.split.splits
 
     def drift_limits(self, name: str) -> Limits | None:
@@ -203,5 +215,5 @@ class ImageSchema(Declared):
 
     @property
     def limits_drift(self) -> bool:
-        """Whether there is any threshold of drift."""
+        """Whether the schema has a threshold of drift."""
         return limits_of(self.drift) is not None

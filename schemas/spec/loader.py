@@ -19,8 +19,8 @@ from schemas.spec.table import Schema
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
 
-# YAML 1.2's words only, so that `yes`, `no`, `on` and `off` stay text, and dates too. A number whose digits would not
-# come back as they were written (007, +5, 1_000) stays text: tokens such as postal codes are compared as text.
+# Only the words of YAML 1.2 have a meaning, so that `yes`, `no`, `on`, `off` and dates stay text. A number that Python
+# would write differently (007, +5, 1_000) stays text as well, because tokens such as postal codes are compared as text.
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
 _WORDS = {
@@ -36,11 +36,14 @@ AnySchema = Schema | ImageSchema
 
 
 def load_schema(path: str) -> AnySchema:
-    """Returns the schema that a YAML file declares, local or gs://.
+    """Reads the schema that a YAML file declares.
+
+    Args:
+      path: the file, local or gs://.
 
     Raises:
-      UsageError: the file cannot be read, or holds mistakes: one line for each, `file:line: key path: what was found
-        and what is allowed`.
+      UsageError: the file cannot be read, or contains mistakes. The message has one line for each mistake: `file:line:
+        key path: what was found and what is allowed`.
     """
     if not storage.exists(path):
         raise UsageError(f"{path}: no such schema file")
@@ -55,9 +58,14 @@ def load_schema(path: str) -> AnySchema:
 
 
 def parse_schema(data: bytes, source: str) -> AnySchema:
-    """Returns the schema that a file's bytes declare;
+    """Returns the schema that the bytes of a file declare.
 
-    `source` names the file in messages. Raises UsageError on any mistake.
+    Args:
+      data: the bytes.
+      source: the name of the file, for messages.
+
+    Raises:
+      UsageError: there are mistakes.
     """
     reader = _Reader()
     try:
@@ -76,7 +84,7 @@ def parse_schema(data: bytes, source: str) -> AnySchema:
 
 
 def records_called(form: str) -> str:
-    """Returns what the records of a dataset of this format are called: rows or images."""
+    """Returns the word for the records of a dataset of this format: rows or images."""
     return FORMATS[form].records
 
 
@@ -89,7 +97,7 @@ class _Stop(Exception):
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """SafeLoader that refuses anchors, aliases and tags while it composes, and resolves nothing."""
+    """A YAML loader that refuses anchors, aliases, tags and deep nesting, and leaves all scalars as text."""
 
     depth = 0
 
@@ -110,18 +118,20 @@ class _PlainLoader(yaml.SafeLoader):
         return node
 
 
-_PlainLoader.yaml_implicit_resolvers = {}  # _Reader resolves
+_PlainLoader.yaml_implicit_resolvers = {}  # `_Reader` decides which texts are numbers and words
 
 
 class _Reader:
-    """Turns nodes into mappings, tuples and plain values, and notes the line of every key and item."""
+    """Turns YAML nodes into dicts, tuples and plain values, and notes the line of every key and item."""
 
     def __init__(self) -> None:
         self.lines: dict[Path, int] = {}
         self.mistakes: list[Mistake] = []
 
     def read(self, data: bytes) -> object:
-        """Returns the file's value. Raises _Stop where the rest cannot be read; other mistakes are collected."""
+        """Returns the value of a file. Collects mistakes in `mistakes`; raises _Stop if the rest of the file cannot be
+        read.
+        """
         if len(data) > MAX_BYTES:
             raise _Stop(1, f"the file is larger than {MAX_BYTES // 1024} KiB; a schema is a page or two")
         try:
@@ -146,11 +156,14 @@ class _Reader:
                 raise TypeError(f"YAML has no other nodes than these, found {type(node)}")
 
     def _placed(self, node: Node, path: Path, where: Node) -> object:
-        """The value, after noting where it stands: at `where`, which is its key or itself."""
+        """Returns the value of a node, and notes its line: the line of the node `where`, which is its key or the node
+        itself.
+        """
         self.lines[path] = where.start_mark.line + 1
         return self._value(node, path)
 
     def _items(self, node: MappingNode, path: Path) -> Iterator[tuple[str, object]]:
+        """Yields the keys and values of a mapping. A key that is no text, or given twice, is a mistake and left out."""
         first: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
@@ -168,11 +181,12 @@ class _Reader:
             yield key.value, self._placed(value, (*path, key.value), key)
 
     def _scalar(self, node: ScalarNode, path: Path) -> object:
+        """Returns the value of a scalar: text, a number, or a truth value."""
         text: str = node.value
         if not _is_unicode(text):
             self.mistakes.append(Mistake(self.lines[path], path, _HALF.format(text)))
         if node.style is not None:
-            return text  # quoted, or a block: always text
+            return text  # a quoted text or a block
         if text in _WORDS:
             if _WORDS[text] is None:
                 message = 'has no value; leave the key out, or write "" for an empty text'
@@ -188,11 +202,14 @@ class _Reader:
 
 
 def _is_unicode(text: str) -> bool:
+    """Whether a text has no surrogates, and so can be written in UTF-8."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _compose(text: str) -> Node | None:
-    """The one document's root node; None for an empty file. Raises _Stop on anything that is not such a document."""
+    """Returns the root node of a file with one YAML document; None if the file is empty. Raises _Stop for any other
+    file.
+    """
     try:
         loader = _PlainLoader(text)
         try:

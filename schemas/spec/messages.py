@@ -1,4 +1,4 @@
-"""Explains the mistakes of a schema file: the line, the path of keys, what was found, and what is allowed."""
+"""Explains the mistakes in a schema file: the line, the path of keys, what was found, and what is allowed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from schemas.spec.forms import PromoteRules
 from schemas.spec.images import ImageSchema
 from schemas.spec.table import CsvOptions, FileSplit, HashSplit, Misplaced, RowFormatName, Schema
 
-MAX_EXPLAINED = 200  # of the mistakes in a file; a person fixes these first
+MAX_EXPLAINED = 200  # so many mistakes of a file are explained, and the rest are counted
 
 Path = tuple[str | int, ...]
 
 
 class Mistake(NamedTuple):
-    """One mistake: its line (from 1), the path of keys that leads to it, and what is wrong."""
+    """One mistake in a schema file: its line (from 1), the path of keys that leads to it, and what is wrong."""
 
     line: int
     path: Path
@@ -33,7 +33,7 @@ FORMATS: dict[str, type[Schema] | type[ImageSchema]] = {
     "image_folder": ImageSchema,
 }
 
-# What a key takes where a list of alternatives cannot say it well by itself.
+# The allowed values of keys that take several forms, in words. pydantic would list a mistake for each form.
 _COLUMN = "a position counted from 0, or a column's name"
 _RANGE = "[first, last]: two positions counted from 0, or two numbered names such as [pixel0, pixel783]"
 _LENGTHS = "[shortest, longest]: the lengths of n-grams, from 1 to 10, such as [1, 2]"
@@ -67,7 +67,8 @@ _TYPES: dict[str, str] = {
 
 
 def report(source: str, mistakes: Iterable[Mistake]) -> str:
-    """Writes one line for each mistake, in the file's order: `source:line: key.path[0]: message`."""
+    """Returns a message with one line for each mistake, in the order of the file: `source:line: key.path[0]:
+    message`."""
     return "\n".join(
         f"{source}:{m.line}: {_dotted(m.path)}: {m.message}" if m.path else f"{source}:{m.line}: {m.message}"
         for m in sorted(mistakes, key=lambda m: m.line)
@@ -75,7 +76,13 @@ def report(source: str, mistakes: Iterable[Mistake]) -> str:
 
 
 def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) -> list[Mistake]:
-    """Explains what the model refused in `value`; `lines` holds the line of every path of the file."""
+    """Turns the errors of pydantic about a schema file into mistakes.
+
+    Args:
+      error: the errors.
+      value: the value of the file, which pydantic refused.
+      lines: the line of every path of keys in the file.
+    """
     mistakes: dict[tuple[Path, str], Mistake] = {}
     refused = error.errors(include_url=False)
     errors = [(_path_in(value, tuple(e["loc"]), e["type"]), e) for e in refused[:MAX_EXPLAINED]]
@@ -83,10 +90,10 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
     for path, details in errors:
         inner = any(len(p) > len(path) and p[: len(path)] == path for p, _ in errors)
         if details["type"] in ("too_short", "too_long") and inner:
-            continue  # pydantic counts only the items that passed, and those that did not are told one by one
+            continue  # pydantic counts only the valid items of a list, and each invalid item is a mistake of its own
         form = _form(path, value)
         if form is not None and details["type"] != "value_error" and form[0] in reasons:
-            continue  # one alternative says what is wrong with it; that the others do not fit says nothing
+            continue  # the value has one of the allowed forms, with a mistake; that the other forms do not fit is clear
         for place, message in _explained(path, details, value):
             line = next(lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in lines)
             mistakes.setdefault((place, message), Mistake(line, place, message))
@@ -96,7 +103,10 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
 
 
 def _path_in(value: object, loc: Path, kind: str) -> Path:
-    """The path within the file: `loc` without the names of union members, which pydantic puts between the keys."""
+    """Returns the path of keys in the file to pydantic's place `loc`.
+
+    pydantic puts names between the keys, where a value is one of several types; these names are left out.
+    """
     path: Path = ()
     tagged = _of_rows(value)
     for i, step in enumerate(loc):
@@ -113,7 +123,7 @@ def _path_in(value: object, loc: Path, kind: str) -> Path:
 
 
 def _explained(path: Path, details: Any, value: object) -> Iterator[tuple[Path, str]]:
-    """Where one of pydantic's errors belongs, and what it says to the one who wrote the file."""
+    """Yields (path of keys, message) for one of pydantic's errors."""
     kind, context = details["type"], details.get("ctx", {})
     form = _form(path, value)
     if kind == "value_error" and isinstance(context["error"], Misplaced):
@@ -135,14 +145,14 @@ def _explained(path: Path, details: Any, value: object) -> Iterator[tuple[Path, 
 
 
 def _mismatch(value: object, allowed: str) -> str:
-    """What was found, what is allowed, and which allowed word is near."""
+    """Returns a message: what was found, what is allowed, and which of the allowed words is similar."""
     words = [word for word in allowed.split(", ") if word.isidentifier()]
     near = _nearest(value, words) if isinstance(value, str) else ""
     return f"found {_show(value)}{near}; allowed: {allowed}"
 
 
 def wrong_format(value: Mapping[str, object], lines: Mapping[Path, int]) -> Mistake:
-    """Returns the mistake of a schema whose format is unknown or left out."""
+    """Returns the mistake of a schema with an unknown format, or without one."""
     allowed = ", ".join(FORMATS)
     if "format" not in value:
         return Mistake(lines[()], (), f"the key 'format' is missing; allowed: {allowed}")
@@ -150,6 +160,7 @@ def wrong_format(value: Mapping[str, object], lines: Mapping[Path, int]) -> Mist
 
 
 def _wrong_kind(path: Path, item: object) -> tuple[Path, str]:
+    """Returns the path and the message of a feature with an unknown kind, or without one."""
     kinds = list(_members(path))
     if not isinstance(item, Mapping) or "kind" not in item:
         return path, f"the key 'kind' is missing; allowed: {', '.join(kinds)}"
@@ -157,6 +168,9 @@ def _wrong_kind(path: Path, item: object) -> tuple[Path, str]:
 
 
 def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, value: object) -> str:
+    """Returns the allowed values in words, for one of pydantic's types of errors; `otherwise` if the type is not known
+    here.
+    """
     match kind:
         case "literal_error":
             words = [w.strip("' ") for w in context["expected"].replace(" or ", ", ").split(",")]
@@ -182,14 +196,16 @@ def _unit(kind: str) -> str:
 
 
 def _form(path: Path, value: object) -> tuple[Path, str] | None:
-    """The key with alternatives that `path` lies at or under, and what it takes."""
+    """Returns the key of _FORMS that `path` leads to or through, and its allowed values in words; None if there is
+    none.
+    """
     if path[:1] == ("drift",):
         return path[:1], _FORMS["drift"]
     at = 3 if path[:1] == ("features",) else 2
     if len(path) < at or path[0] not in (("features", "label", "split") if _of_rows(value) else ("images",)):
         return None
     item, key = _at(value, path[: at - 1]), path[at - 1]
-    if path[:2] == ("label", "transform"):  # it has fewer of them, whose names say it well
+    if path[:2] == ("label", "transform"):  # a label has fewer transforms, and a plain list of them is clear
         return None
     for name in (key, f"{item['kind']}.{key}" if isinstance(item, Mapping) and "kind" in item else key):
         if name in _FORMS:
@@ -198,7 +214,7 @@ def _form(path: Path, value: object) -> tuple[Path, str] | None:
 
 
 def _of_rows(value: object) -> bool:
-    """Whether this is a schema of rows; so it is taken where there is no telling."""
+    """Whether a file declares a schema of rows. Assumed if the file does not say."""
     return not isinstance(value, Mapping) or FORMATS.get(value.get("format", "csv"), Schema) is Schema
 
 
@@ -209,12 +225,13 @@ def _at(value: object, path: Path) -> object:
 
 
 def _members(path: Path) -> dict[str, type[BaseModel]]:
+    """Returns the classes of all kinds that may stand at a path, by the name of the kind."""
     union = get_args(Label if path == ("label",) else Feature)[0]
     return {get_args(m.model_fields["kind"].annotation)[0]: m for m in get_args(union)}
 
 
 def _keys(path: Path, value: object) -> list[str]:
-    """The keys that the mapping at `path` can have."""
+    """Returns the keys that the mapping at `path` can have."""
     content = _at(value, path)
     model: type[BaseModel] = FORMATS[str(_at(value, ("format",)))]
     if model is not Schema:
@@ -229,7 +246,7 @@ def _keys(path: Path, value: object) -> list[str]:
         model = FileSplit if isinstance(content, Mapping) and content.get("by") == "file" else HashSplit
     elif path and isinstance(content, Mapping):
         model = _members(path)[content["kind"]]
-    return sorted(model.model_fields, key="drift".__eq__)  # last: it is of all kinds
+    return sorted(model.model_fields, key="drift".__eq__)  # puts `drift`, which most kinds have, last
 
 
 def _nearest(word: str, words: list[str]) -> str:
@@ -238,7 +255,7 @@ def _nearest(word: str, words: list[str]) -> str:
 
 
 def _show(value: object) -> str:
-    """A value as it would stand in the file, cut where it is long."""
+    """Returns a value as it would stand in the file. A long value is cut."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -253,5 +270,5 @@ def _show(value: object) -> str:
 
 
 def _dotted(path: Path) -> str:
-    """features[2].transform"""
+    """Returns a path of keys as text: `features[2].transform`."""
     return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")

@@ -1,4 +1,8 @@
-"""Finds the columns of data that a feature is read from, under the feature's name or that of the raw file."""
+"""Finds the columns that a feature is read from. They may have the feature's name, or the names of the raw file.
+
+For example, predictions may be made from a CSV file with the raw file's header, or from a DataFrame with a column for
+each feature.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,19 @@ from schemas.spec.features import Feature, Label
 from schemas.spec.forms import ColumnRef
 from schemas.spec.table import Schema
 
-ColumnLabel = str | int  # of a column: its name, or its position in a file without names
+ColumnLabel = str | int  # a column's name, or its position in a file without names
 
 
 def find_columns(feature: Feature, schema: Schema, names: Container[ColumnLabel]) -> tuple[ColumnLabel, ...] | None:
-    """Returns the columns of data that a feature is made of; None if they are not there.
+    """Returns the columns that a feature is read from; None if they are not there.
+
+    Args:
+      feature: the feature.
+      schema: its schema.
+      names: the names of the columns that are there.
 
     Raises:
-      UsageError: it could be either of two.
+      UsageError: two columns that are there could be the feature's.
     """
     if feature.name not in names:
         there = (labels for labels in file_labels(feature, schema) if all(label in names for label in labels))
@@ -37,7 +46,9 @@ def find_columns(feature: Feature, schema: Schema, names: Container[ColumnLabel]
 
 
 def both_names(item: Feature | Label, labels: Sequence[ColumnLabel]) -> str:
-    """Returns the message about data that has a feature's columns under two names."""
+    """Returns the message about data with two columns for the same feature: one has the feature's name, one the raw
+    file's.
+    """
     return (
         f"the feature {item.name!r} is there under two names: {few_labels(labels)}. Leave the column out that is not "
         "meant, or rename it"
@@ -45,7 +56,7 @@ def both_names(item: Feature | Label, labels: Sequence[ColumnLabel]) -> str:
 
 
 def file_labels(feature: Feature, schema: Schema) -> list[tuple[ColumnLabel, ...]]:
-    """Returns the names that a feature's columns may have: those of the file, and their positions."""
+    """Returns the names that a feature's columns may have in a file: the names in the raw file, and their positions."""
     columns = schema.csv.columns
     if columns is None:
         return [feature.refs]
@@ -54,7 +65,7 @@ def file_labels(feature: Feature, schema: Schema) -> list[tuple[ColumnLabel, ...
 
 
 def file_name(ref: ColumnRef, schema: Schema) -> str | None:
-    """Returns the name that the raw file gives a column; None if it has none."""
+    """Returns the name of a column in the raw file; None if the column has no name."""
     if isinstance(ref, str):
         return ref
     columns = schema.csv.columns
@@ -62,12 +73,17 @@ def file_name(ref: ColumnRef, schema: Schema) -> str | None:
 
 
 def header_names(schema: Schema) -> dict[str, list[list[str]]]:
-    """Returns the names that each column of each item may have in a header: that of the raw file, or its feature's.
+    """Returns the names that the columns of each feature and of the label may have in a header.
 
-    The column 3 of a vector is `terrain[3]`, or `terrain.3` as in stored requests. A feature's name that the raw file
-    gives another feature's column is that column alone.
+    A name is that of the raw file, or that of the feature. The column 3 of the vector `terrain` may also be called
+    `terrain[3]`, or `terrain.3` as in stored requests. If the raw file has a column with a feature's name that another
+    feature is read from, this name means only that column.
+
+    Returns:
+      By name of the feature or label: for each of its columns, the possible names.
     """
     in_file = {item.name: [file_name(ref, schema) for ref in item.refs] for item in schema.items}
+    # By column name of the raw file: the features that are read from the column.
     readers: dict[str | None, set[str]] = {}
     for name, labels in in_file.items():
         for label in labels:
@@ -83,11 +99,13 @@ def header_names(schema: Schema) -> dict[str, list[list[str]]]:
 
 
 def similar_name(names: Collection[ColumnLabel], labels: Iterable[ColumnLabel]) -> str:
-    """Returns a hint about a column whose name differs only in letter case, spaces or code points; '' if there is none.
+    """Returns a hint about a column with almost the right name, such as `Age` for `age`; '' if there is no such column.
+
+    Almost equal names differ in letter case, in spaces, or in code points that look the same.
 
     Args:
-      names: those that are lacking.
-      labels: those that are there.
+      names: the names of columns that are needed and not there.
+      labels: the names of columns that are there.
     """
     lacking = {_folded(name): name for name in names if isinstance(name, str)}
     for label in labels:
@@ -109,10 +127,13 @@ def _folded(name: str) -> str:
 
 
 def undeclared(names: Iterable[ColumnLabel], schema: Schema) -> list[str]:
-    """Returns the names of columns that the schema does not declare: no feature, the label or an ignored one is read
-    from them.
+    """Returns the names of columns that the schema does not declare.
 
-    A number is a position.
+    Such a column is read by no feature or label, and is not ignored explicitly.
+
+    Args:
+      names: the names of columns; a number is a position in the file.
+      schema: the schema.
     """
     declared: set[ColumnLabel] = {item.name for item in schema.items}
     for item in schema.items:
@@ -124,14 +145,14 @@ def undeclared(names: Iterable[ColumnLabel], schema: Schema) -> list[str]:
 
 
 def note_of_undeclared(names: Sequence[str]) -> str:
-    """Returns the note that columns are ignored."""
+    """Returns the note that columns are ignored, because the schema does not declare them."""
     if len(names) == 1:
         return f"the column {few_labels(names)} is ignored: the schema does not declare it"
     return f"the columns {few_labels(names)} are ignored: the schema does not declare them"
 
 
 def few_labels(labels: Sequence[ColumnLabel]) -> str:
-    """Joins the names of columns, of many only some.
+    """Joins the names of columns. Of more than eight names, only the first six and the last are named.
 
     >>> few_labels(range(12))
     '0, 1, 2, 3, 4, 5, ..., 11'

@@ -1,6 +1,6 @@
-"""Finds the schemas that ship, by name, and lists or prints them: `python -m schemas.spec [NAME]`.
+"""Finds the schemas that ship with the package, by name, and lists or prints them: `python -m schemas.spec [NAME]`.
 
-So `--schema covertype` works wherever the package is installed, and a schema can be copied to begin with.
+So `--schema covertype` works without a schema file, and a user can begin with a copy of a shipped schema.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def names() -> tuple[str, ...]:
-    """Returns the schemas that ship, sorted."""
+    """Returns the names of the schemas that ship, sorted."""
     return tuple(sorted(name.removesuffix(SUFFIX) for name in os.listdir(FOLDER) if name.endswith(SUFFIX)))
 
 
 def path_of(name: str) -> str:
-    """Returns the file of a shipped schema."""
+    """Returns the path of a shipped schema's file."""
     return os.path.join(FOLDER, name + SUFFIX)
 
 
 def find(schema: str) -> str:
-    """Returns the file that `--schema` means: the file of this path if there is one, else the shipped schema of this
-    name.
+    """Returns the file of the schema that a user gave: a file of this path, or else the shipped schema of this name.
 
     Args:
-      schema: a path, local or gs://, or the name of a shipped schema. A folder of the same name is in nobody's way.
+      schema: a path, local or gs://, or the name of a shipped schema. A folder of this name is ignored.
 
     Raises:
-      UsageError: there is neither; the message lists the schemas that ship.
+      UsageError: there is no such file and no such shipped schema. The message lists the schemas that ship.
     """
     if schema in names() and not os.path.isfile(schema):
         return path_of(schema)

@@ -1,8 +1,8 @@
-"""Assigns rows to splits: by a stable 64-bit hash of their parsed values, or by the file that they stand in.
+"""Assigns rows to splits: by a stable 64-bit hash of their parsed values, or by the file that contains them.
 
-The hash depends on the values alone, so that equal rows land in one split on every machine, in any order and chunking.
-It must never change: a dataset that is written again, or appended to, keeps its rows where they were. A better hash
-would be version 2, beside this one.
+The hash depends only on the values. So equal rows are in the same split, on every machine and in any order. The hash
+must never change, because a dataset that is written again, or appended to, must keep its rows in their splits. A better
+hash would be added as version 2, and this one would stay.
 """
 
 from __future__ import annotations
@@ -22,19 +22,25 @@ VERSION = 1
 _SEED = 0x4D696C6C72616365  # "Millrace"
 _CANONICAL_NAN = 0x7FC00000
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_LEAST_DIFFERENCE, _LEAST_DEVIATIONS = 0.05, 5.0  # of a share; and of the chance of rows that are drawn one by one
-_ROWS = 4096  # rows of a wide matrix that are hashed at once, so that the work stays in the cache
+# Splits are uneven if a share is off by more than 0.05, and by more than 5 standard deviations of a random division.
+_LEAST_DIFFERENCE, _LEAST_DEVIATIONS = 0.05, 5.0
+_ROWS = 4096  # rows of a wide matrix that are hashed at once, so that they fit in the CPU's cache
 
 
 def hash_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Hashes rows by version 1 of the hash: uint64 `[n]` from columns of n rows.
+    """Hashes rows by version 1 of the hash.
 
-    Multilinear: seed + sum of value_i * odd_i mod 2^64 (Lemire and Kaser, "Strongly universal string hashing is fast",
-    2014), then the finaliser of splitmix64 (Steele, Lea and Flood, 2014), which also gives the odd constants.
+    The hash of a row is multilinear: seed + sum of value_i * odd_i, modulo 2^64 (Lemire and Kaser, "Strongly universal
+    string hashing is fast", 2014). The sum is mixed by the finaliser of splitmix64 (Steele, Lea and Flood, 2014). The
+    odd constants also come from splitmix64.
 
     Args:
-        columns: float32 `[n]` or `[n, k]`, taken by their bits with one NaN and one zero; or uint64 `[n]`, taken as
-            they are (see `hash_strings`). Each of the k columns counts as one value; their order matters.
+      columns: columns of n rows. A float32 column, `[n]` or `[n, k]`, is hashed by its bits, after all NaNs were made
+        equal and -0 became 0. A uint64 column `[n]` is hashed as it is (see `hash_strings`). Each of the k columns
+        counts as one value. The order of the values matters.
+
+    Returns:
+      uint64 `[n]`.
     """
     rows = len(columns[0])
     total = np.full(rows, _SEED, np.uint64)
@@ -49,32 +55,47 @@ def hash_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
             total += canonical_bits(column) * odd[0]
         else:
             for start in range(0, rows, _ROWS):
+                # The product of a matrix and a vector of uint64 wraps around at 2^64, just as the sum should.
                 total[start : start + _ROWS] += canonical_bits(column[start : start + _ROWS]) @ odd
     return mix(total)
 
 
 def hash_strings(values: pa.BinaryArray) -> np.ndarray:
-    """Returns uint64 `[n]`: BLAKE2b (8 bytes, little endian) of each value's bytes, as they are."""
+    """Hashes strings: the 8 bytes of each value's BLAKE2b, as a little-endian uint64 `[n]`."""
     if not len(values):
         return np.empty(0, np.uint64)
+    # Each distinct value is hashed once.
     encoded = values.dictionary_encode()
     digests = b"".join(hashlib.blake2b(value, digest_size=8).digest() for value in encoded.dictionary.to_pylist())
     return np.frombuffer(digests, "<u8").astype(np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
 def assign_splits(hashes: np.ndarray, split: HashSplit) -> np.ndarray:
-    """Returns int8 `[n]`, indices into SPLITS: the hash as a fraction of 2^64 falls into one of the shares."""
+    """Assigns rows to splits by their hashes. A hash divided by 2^64 is a number in [0, 1), which falls into one of the
+    shares.
+
+    Args:
+      hashes: uint64 `[n]`.
+      split: the shares of the splits.
+
+    Returns:
+      Indices in SPLITS, int8 `[n]`.
+    """
     shares = [getattr(split, name) for name in SPLITS]
     last = max(i for i, share in enumerate(shares) if share > 0)
+    # Compare the upper 53 bits as integers: a share, which is a float, has no more bits.
     limits = np.array([round(sum(shares[: i + 1]) * 2**53) for i in range(last)], np.uint64)
     return np.searchsorted(limits, hashes >> np.uint64(11), side="right").astype(np.int8)
 
 
 def file_split(path: str, split: FileSplit) -> int:
-    """Returns the index into SPLITS of the one split whose pattern matches the path's end, folder by folder.
+    """Returns the index in SPLITS of the split that a file belongs to.
+
+    It is the one split whose pattern matches the path. Patterns match from the right, as in `PurePath.match`:
+    `train/*.csv` matches `/data/train/a.csv`.
 
     Raises:
-        UsageError: no pattern matches, or more than one.
+      UsageError: no pattern matches, or more than one.
     """
     patterns = {name: pattern for name in SPLITS if (pattern := getattr(split, name)) is not None}
     matching = [name for name, pattern in patterns.items() if PurePosixPath(path).match(pattern)]
@@ -86,20 +107,23 @@ def file_split(path: str, split: FileSplit) -> int:
 
 
 def splitmix64(start: int, count: int, seed: int = 0) -> np.ndarray:
-    """Returns uint64 `[count]`: outputs start, start + 1, ... of splitmix64 from a seed."""
+    """Returns outputs of the random generator splitmix64: those with the numbers start, start + 1, ..., uint64
+    `[count]`.
+    """
     return mix(np.uint64(seed) + np.arange(start + 1, start + count + 1, dtype=np.uint64) * GOLDEN)
 
 
 def mix(z: np.ndarray) -> np.ndarray:
-    """Applies the finaliser of splitmix64: uint64 to uint64."""
+    """Applies the finaliser of splitmix64 to numbers, uint64 `[n]`, so that every input bit affects every output
+    bit."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
 def canonical_bits(values: np.ndarray) -> np.ndarray:
-    """Returns uint64: the float32 bits, with -0 as 0 and every NaN as one."""
-    with np.errstate(invalid="ignore"):  # a signalling NaN
+    """Returns the bits of float32 numbers as uint64, after -0 became 0 and all NaNs became one."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN would cause a warning
         values = np.ascontiguousarray(values, np.float32) + np.float32(0)  # -0 + 0 is 0
     bits = values.view(np.uint32)
     missing = np.isnan(values)
@@ -109,13 +133,14 @@ def canonical_bits(values: np.ndarray) -> np.ndarray:
 
 
 def uneven_splits(schema: Schema, rows: Mapping[str, int]) -> str | None:
-    """Returns a warning if the sizes of splits differ from the schema's shares by more than chance; else None.
+    """Returns a warning if the sizes of the splits differ from the schema's shares by more than chance; otherwise None.
 
-    Rows of equal values, or of one group, are in one split: where these are few, the shares cannot be kept.
+    Rows of equal values, or of one group, are in the same split. If there are only few different values or groups, the
+    shares cannot be kept.
 
     Args:
-      schema: of the rows.
-      rows: how many rows each split has.
+      schema: the schema of the rows.
+      rows: the number of rows in each split.
     """
     split, total = schema.split, sum(rows.values())
     if not isinstance(split, HashSplit) or not total:

@@ -1,7 +1,7 @@
-"""Declares the schema of a dataset of rows, and derives what follows from it alone.
+"""Declares the schema of a dataset of rows, and derives whatever follows from it alone.
 
-A schema file becomes a `Schema`. From it follow the raw columns that a decoded batch holds, the columns that a
-transform's graph takes, and those that a serving request sends.
+A schema file becomes a `Schema`. From this follow the raw columns of a decoded batch, the columns that a transform's
+graph takes, and the columns that a serving request sends.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Mistake = tuple[tuple[str | int, ...], str]  # the path of keys that leads to it
 
 
 class Misplaced(ValueError):
-    """Mistakes that involve several fields, each with the place to report it at."""
+    """Mistakes that involve several fields, each with the place in the file where it is reported."""
 
     def __init__(self, mistakes: tuple[Mistake, ...]) -> None:
         super().__init__("; ".join(message for _, message in mistakes))
@@ -46,16 +46,16 @@ class Misplaced(ValueError):
 
 
 class CsvOptions(Strict):
-    """How the files are written."""
+    """The key `csv` of a schema: how the CSV files are written."""
 
-    header: Literal["auto", "present", "none"] = "auto"  # auto: a first line that holds the columns' names is a header
-    columns: tuple[str, ...] | None = None  # the columns' names in the files' order, where no header gives them
+    header: Literal["auto", "present", "none"] = "auto"  # auto: the first line is a header if it has the columns' names
+    columns: tuple[str, ...] | None = None  # the names of the columns, in order, if the files have no header
     num_columns: Annotated[int, Field(gt=0, le=MAX_COLUMNS)] | None = (
         None  # how many columns, where neither a header nor `columns` says
     )
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] = '"'
-    quoted_newlines: bool = False  # a quoted field may hold line ends; else a record is one line
+    quoted_newlines: bool = False  # whether quoted fields may contain line ends; if not, each line is a record
     missing: MissingTokens = ("",)  # compared after trimming
     encoding: Literal["utf-8", "utf-16", "latin-1"] = "utf-8"
 
@@ -74,12 +74,12 @@ class CsvOptions(Strict):
 
     @property
     def width(self) -> int | None:
-        """How many columns a row has, where the schema says."""
+        """The number of columns of a row; None if the schema does not say."""
         return len(self.columns) if self.columns is not None else self.num_columns
 
 
 class HashSplit(Splitting):
-    """Shares of a stable hash over the whole row, or over the named features."""
+    """Divides rows into splits with given shares, by a stable hash of the whole row or of the named features."""
 
     by: Literal["row"] | tuple[Name, ...] = "row"
     train: Share = 0.8
@@ -93,7 +93,7 @@ class HashSplit(Splitting):
 
 
 class FileSplit(Splitting):
-    """A pattern per split, matched against the end of a file's path (fnmatch)."""
+    """Divides rows by file: a pattern for each split, matched against the end of the file's path."""
 
     by: Literal["file"]
     train: str
@@ -102,6 +102,7 @@ class FileSplit(Splitting):
 
 
 def _split_tag(value: object) -> str:
+    """Returns which class a value of the key `split` belongs to."""
     by = value.get("by") if isinstance(value, dict) else getattr(value, "by", None)
     return "file" if by == "file" else "hash"
 
@@ -110,10 +111,10 @@ Split = Annotated[Annotated[HashSplit, Tag("hash")] | Annotated[FileSplit, Tag("
 
 
 class Schema(Declared):
-    """A dataset of rows: its files, features, label and splits."""
+    """The schema of a dataset of rows: its files, features, label and splits."""
 
-    records: ClassVar[str] = "rows"  # what its records are called
-    examples: ClassVar[str] = "rows"  # what models are trained on
+    records: ClassVar[str] = "rows"  # the word for the dataset's records
+    examples: ClassVar[str] = "rows"  # the word for what models are trained on
 
     name: Name
     format: RowFormatName
@@ -122,12 +123,12 @@ class Schema(Declared):
     label: Label
     split: Split = HashSplit()
     promote: PromoteRules = Field(default=PromoteRules(), exclude=True)  # not in the fingerprint
-    drift: Drift | None = Field(default=None, exclude=True)  # of all features; changes no record, so no fingerprint
+    drift: Drift | None = Field(default=None, exclude=True)  # for all features; changes no record: no fingerprint
 
     @model_validator(mode="after")
     def _names_and_references(self) -> Schema:
         total = sum(feature.width for feature in self.features)
-        if total > MAX_COLUMNS:  # before anything goes through them one by one
+        if total > MAX_COLUMNS:  # checked first, because the other checks go through all columns
             raise Misplaced(((("features",), f"read {total:,} columns together; a row has {MAX_COLUMNS:,} at most"),))
         mistakes = [*self._names(), *self._crosses(), *self._split_columns(), *self._columns(), *self._slices()]
         mistakes += self._not_meant()
@@ -136,6 +137,7 @@ class Schema(Declared):
         return self
 
     def _names(self) -> Iterator[Mistake]:
+        """Yields names that are used twice, the lack of any input for a model, and a second weight or key."""
         names: set[str] = set()
         for path, item in self._items():
             for name in item.made:
@@ -149,6 +151,7 @@ class Schema(Declared):
                 yield ("features", i), f"a dataset has one {kind.__name__.lower()} at most"
 
     def _crosses(self) -> Iterator[Mistake]:
+        """Yields features in a cross that cannot be crossed."""
         crossable = {f.name for f in self.features if f.crossable}
         for i, f in enumerate(self.features):
             if isinstance(f, Cross):
@@ -158,6 +161,7 @@ class Schema(Declared):
                         yield ("features", i, "of"), message
 
     def _split_columns(self) -> Iterator[Mistake]:
+        """Yields names under `split: by` that are not features read from a column."""
         if isinstance(self.split, HashSplit) and self.split.by != "row":
             feature_names = {item.name for item in self.items if item.refs}
             for name in self.split.by:
@@ -165,13 +169,14 @@ class Schema(Declared):
                     yield ("split", "by"), f"{name!r} is not a feature that is read from a column"
 
     def _slices(self) -> Iterator[Mistake]:
+        """Yields names under `promote: slices` that are not inputs of a model."""
         input_names = {f.name for f in self.inputs if f.raw is not None}
         for i, name in enumerate(self.promote.slices):
             if name not in input_names:
                 yield ("promote", "slices", i), f"{name!r} is not a feature that a model reads from a column"
 
     def _not_meant(self) -> Iterator[Mistake]:
-        """What can be read, and is surely not meant."""
+        """Yields settings that are valid, but surely not intended."""
         for path, item in self._items():
             yield from (((*path, key), message) for key, message in item.not_meant())
             if len(item.name) > MAX_NAME:
@@ -182,6 +187,7 @@ class Schema(Declared):
             yield ("split", "by"), f"{message}; allowed: row, file, or features"
 
     def _columns(self) -> Iterator[Mistake]:
+        """Yields features that read a column that does not exist, or that another feature reads."""
         width = self.csv.width
         places = None if self.csv.columns is None else {name: i for i, name in enumerate(self.csv.columns)}
         taken: dict[ColumnRef, str] = {}
@@ -202,29 +208,29 @@ class Schema(Declared):
             yield ("csv", "header"), "header: none needs `columns` or `num_columns`"
 
     def _items(self) -> Iterator[tuple[tuple[str | int, ...], Feature | Label]]:
-        """Every feature and the label, each with its path in the file."""
+        """Yields every feature and the label, each with its path of keys in the file."""
         for i, f in enumerate(self.features):
             yield ("features", i), f
         yield ("label",), self.label
 
     @property
     def missing_tokens(self) -> dict[str, tuple[str, ...]]:
-        """The tokens of a missing value, by feature and for the label."""
+        """The tokens that mean a missing value, by name of the feature or label."""
         return {item.name: item.tokens(self.csv.missing) for item in self.items}
 
     @property
     def split_names(self) -> tuple[str, ...]:
-        """The splits that the dataset has."""
+        """The names of the dataset's splits."""
         return self.split.splits
 
     @property
     def items(self) -> tuple[Feature | Label, ...]:
-        """The features in the schema's order, then the label."""
+        """The features in the order of the schema, then the label."""
         return (*self.features, self.label)
 
     @property
     def inputs(self) -> tuple[Feature, ...]:
-        """The features that a model reads, in the schema's order."""
+        """The features that a model reads, in the order of the schema."""
         return tuple(f for f in self.features if f.is_input)
 
     @property
@@ -236,7 +242,9 @@ class Schema(Declared):
         return next((f for f in self.features if isinstance(f, Weight)), None)
 
     def drift_limits(self, name: str) -> Limits | None:
-        """Returns the thresholds of drift of a feature, the label or the weight: its own, or those of the table."""
+        """Returns the thresholds of drift of a feature, the label or the weight: its own, or else those of the whole
+        table.
+        """
         for item in self.items:
             if item.name == name and isinstance(item, ComparedItem) and item.drift is not None:
                 return limits_of(item.drift)
@@ -244,49 +252,50 @@ class Schema(Declared):
 
     @property
     def limits_drift(self) -> bool:
-        """Whether there is any threshold of drift."""
+        """Whether any threshold of drift is set."""
         return any(self.drift_limits(item.name) is not None for item in self.items if isinstance(item, ComparedItem))
 
 
-OFFSET = "_offset"  # int64: the record's first byte in its (decompressed) file
-PLACE = "_place"  # int64 [2], beside a record until it is in its shard: the key of its file, and its offset there
+OFFSET = "_offset"  # int64: the offset of the record's first byte in its (decompressed) file
+PLACE = "_place"  # int64 [2]: the key of a record's file, and its offset; kept with it until the shard is written
 SPLIT = "_split"  # int8: index into schemas.spec.table.SPLITS
 
 
 def raw_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """Returns every raw column: the features in the schema's order, then the label."""
+    """Returns all raw columns: those of the features in the order of the schema, then the label's."""
     return tuple(item.raw for item in schema.items if item.raw is not None)
 
 
-NUMBERS = "_numbers"  # as a transform takes them: the raw columns of all numeric features, side by side
+NUMBERS = "_numbers"  # an input of a transform's graph: the raw columns of all numeric features as one matrix
 
 
 def number_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """Returns the raw columns of the numeric features, in the order in which `NUMBERS` has them."""
+    """Returns the raw columns of the numeric features, in their order in the input `NUMBERS` of a graph."""
     return tuple(feature.raw for feature in schema.features if isinstance(feature, Numeric))
 
 
-# As transforms take them: the raw columns of all features whose strings are looked up whole. The first row's WORDS are
-# a batch's distinct strings, column by column; CODES say which of its column's strings each row has. All of them occur.
+# Two inputs of a transform's graph for all features whose strings are looked up as a whole. The first row of WORDS has
+# the distinct strings of the batch, column after column. CODES has an index for each row and column, into the distinct
+# strings of that column. So a string that occurs in many rows is passed only once.
 WORDS, CODES = "_words", "_codes"
 
 
 def word_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """Returns the raw columns of the features that are looked up as whole strings, in the order in which `WORDS` has
-    them."""
+    """Returns the raw columns of the features that are looked up as whole strings, in their order in the input
+    `WORDS`."""
     return tuple(feature.raw for feature in schema.features if isinstance(feature, Category | Bool))
 
 
 def graph_columns(schema: Schema, together: Collection[str] = (NUMBERS, WORDS)) -> tuple[RawColumn, ...]:
-    """Returns what a transform's graph takes: every raw column, those of numeric features as one, those of words as
-    two.
+    """Returns the columns that a transform's graph takes.
 
-    tf.Transform and TensorFlow take a millisecond and more of a job's time for each input of a graph, and each of its
-    analyzers is compared with each of them. They copy each string of a batch more than once.
+    Not every raw column is an input of its own: the numeric columns are one input, and the columns of whole strings are
+    two. The reason is speed. Each input of a graph costs a job a millisecond or more in tf.Transform and TensorFlow,
+    and also takes time in each analyzer. And TensorFlow copies each string of a batch several times.
 
     Args:
       schema: the schema.
-      together: of NUMBERS and WORDS, those that the graph knows.
+      together: which of the merged inputs NUMBERS and WORDS the graph has.
     """
     numbers = number_columns(schema) if NUMBERS in together else ()
     words = word_columns(schema) if WORDS in together else ()
@@ -298,19 +307,21 @@ def graph_columns(schema: Schema, together: Collection[str] = (NUMBERS, WORDS)) 
 
 
 def served_features(schema: Schema) -> list[Feature]:
-    """Returns the features that a request sends: the inputs, and the key if there is one; no label and no weight."""
+    """Returns the features that a serving request sends: the inputs, and the key if there is one, but no label or
+    weight.
+    """
     sent = (*schema.inputs, *((schema.key,) if schema.key else ()))
     return [feature for feature in sent if feature.raw is not None]
 
 
 def serving_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """Returns the raw columns of `served_features`."""
+    """Returns the raw columns of the features that a serving request sends."""
     return tuple(feature.raw for feature in served_features(schema) if feature.raw is not None)
 
 
-NOT_FINITE = "not_finite"  # the reason code
+NOT_FINITE = "not_finite"  # the reason code of a value that the transform makes infinite or NaN
 
 
 def hints_of(schema: Schema) -> dict[str, str]:
-    """Returns a hint about what may make a value that is not finite, by feature."""
+    """Returns a hint for each feature with a transform that can make a value infinite or NaN, by name."""
     return {feature.name: feature.not_finite_hint for feature in schema.features if feature.not_finite_hint}

@@ -1,8 +1,8 @@
-"""Gives a category, a key or a class one spelling, whichever way it comes in.
+"""Defines one spelling for each category, key and class, however it was sent.
 
-pandas reads the whole numbers of a column with blanks as floats, and `TRUE` as a truth value, so that 2, 2.0, "2" and
-"2.0" are the same value to those who send it. Files, requests, rows from Python and lists in a schema all become text
-by these rules: a whole number has no `.0`, and a truth value is `True` or `False`.
+For example, pandas reads whole numbers as floats if their column has blanks, and reads `TRUE` as a truth value. So 2,
+2.0, "2" and "2.0" must mean the same category. Files, requests, rows from Python and lists in a schema become text by
+the same rules: a whole number has no `.0`, and a truth value is `True` or `False`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-WHOLE = r"([+-]?[0-9]+)\.0*"  # in the syntax of RE2, too, which Arrow and TensorFlow have
+WHOLE = r"([+-]?[0-9]+)\.0*"  # valid in RE2 as well, the syntax of Arrow and TensorFlow
 TRUTH = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 
 _WHOLE = re.compile(WHOLE)
-_EXACT = 2.0**53  # a larger float does not tell a whole number from its neighbours
+_EXACT = 2.0**53  # from here on, a float cannot hold every whole number
 
 
 def canonical(text: str) -> str:
-    """Returns the spelling of a category, key or class that stands in a file, a list or a request.
+    """Returns the canonical spelling of a category, key or class that is text.
 
     >>> [canonical(text) for text in ("2.0", "-7.", "2.50", "TRUE", "true or false")]
     ['2', '-7', '2.50', 'True', 'true or false']
@@ -28,7 +28,9 @@ def canonical(text: str) -> str:
 
 
 def word_of(value: Any) -> str:
-    """Returns the text of a value of Python, NumPy or JSON that is no text itself.
+    """Returns the canonical spelling of a category, key or class that is a number or a truth value.
+
+    The value may come from Python, NumPy or JSON.
 
     >>> [word_of(value) for value in (2, 2.0, 2.5, True, 1e300)]
     ['2', '2', '2.5', 'True', '1e+300']

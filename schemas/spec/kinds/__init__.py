@@ -1,5 +1,5 @@
-"""The kinds of features and labels: the columns of each, what a model reads of it, which values it rejects.
+"""The kinds of features and labels: which columns each kind reads, what a model gets, and which values are rejected.
 
-To add a kind, write its class here, add it to the union in `schemas.spec.features`, and run mypy: it names each
-`match` that lacks the kind's TensorFlow ops.
+To add a kind, write its class here, add it to the union in `schemas.spec.features`, and run mypy. mypy names each
+`match` statement that lacks the TensorFlow ops of the new kind.
 """

@@ -1,4 +1,4 @@
-"""Kinds that a model reads as numbers: `numeric`, of a feature and of a label, and `one_hot`."""
+"""The kinds that a model reads as numbers: `numeric`, for a feature and for a label, and `one_hot`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-MAX_BUCKETS = 100_000  # of quantiles
+MAX_BUCKETS = 100_000  # the largest number of buckets by quantiles
 
 
-SMALLEST_NORMAL = 2.0**-126  # of the float32s that TensorFlow does not take for 0
+SMALLEST_NORMAL = 2.0**-126  # the smallest positive float32 that TensorFlow does not treat as 0
 
 
 class Scale(Strict):
-    """(x - low) / (high - low), by bounds that the schema gives."""
+    """The transform (x - low) / (high - low), with bounds that the schema gives."""
 
     scale: tuple[float, float]
 
@@ -44,7 +44,8 @@ class Scale(Strict):
 
 
 class Bucketize(Strict):
-    """A bucket's number: by this many quantiles of the train split, or by given boundaries."""
+    """The transform to the number of a bucket. The buckets are quantiles of the train split, or have given
+    boundaries."""
 
     bucketize: Annotated[int, Field(ge=2, le=MAX_BUCKETS)] | tuple[float, ...]
 
@@ -60,14 +61,15 @@ class Bucketize(Strict):
 
     @property
     def count(self) -> int:
-        """How many buckets there are."""
+        """The number of buckets."""
         return self.bucketize if isinstance(self.bucketize, int) else len(self.bucketize) + 1
 
 
-CLIP_PARTS = 10_000  # the finest share of the rows that `clip` can name
+CLIP_PARTS = 10_000  # `clip` can give shares of the rows in steps of 1 / 10,000
 
 
 def _shares(clip: tuple[float, float]) -> tuple[float, float]:
+    """Refuses a value of `clip` that is not two rising shares with at most four decimals."""
     low, high = clip
     if not low < high:
         raise ValueError(f"[{low:g}, {high:g}]: give the lower share first, then a higher one")
@@ -79,6 +81,7 @@ def _shares(clip: tuple[float, float]) -> tuple[float, float]:
 
 
 def _parts(clip: tuple[float, float]) -> int:
+    """Returns the smallest number of equal parts of which both shares are multiples: 1,000 for [0.001, 0.98]."""
     return math.lcm(*(fractions.Fraction(repr(share)).denominator for share in clip))
 
 
@@ -87,13 +90,14 @@ Clip = Annotated[tuple[Share, Share], AfterValidator(_shares)]
 
 
 class Numeric(Ranged, ReadAsNumbers, FeatureKind):
-    """A float32, or a vector of them when `columns` names several. Raw: NaN is missing."""
+    """A number, float32, or a vector of numbers if `columns` names several columns. In raw data NaN means missing."""
 
     by_column: ClassVar[bool] = True
 
     kind: Literal["numeric"]
     transform: Literal["z_score", "min_max", "log", "none"] | Scale | Bucketize = "z_score"
-    # Values are brought between these quantiles of the train split, before the transform; 0 or 1: that side is open.
+    # Before the transform, values are limited to the range between these two quantiles of the train split, given as
+    # shares of its rows. 0 sets no lower limit, and 1 no upper limit.
     clip: Clip | None = None
     missing: Literal["mean", "median"] | float | None = None  # None: a missing value rejects its row
     indicator: bool = False  # adds the feature <name>_missing, 1.0 where the value was missing
@@ -115,7 +119,7 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
 
     @property
     def clip_parts(self) -> int:
-        """Into how many equal parts quantiles cut the rows, so that both shares of `clip` are among the cuts."""
+        """The number of equal parts into which quantiles must cut the rows, so that both shares of `clip` are cuts."""
         return _parts(self.clip or (0, 1))
 
     @property
@@ -130,7 +134,7 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
 
     @property
     def indicator_name(self) -> str:
-        """The feature that an indicator is stored as."""
+        """The name of the feature that says where a value was missing."""
         return f"{self.name}_missing"
 
     @property
@@ -157,9 +161,11 @@ class Numeric(Ranged, ReadAsNumbers, FeatureKind):
 
 
 class NumericLabel(Single, ReadAsNumbers):
-    """A float32 to be predicted by regression. Records hold it as it is; `transform` says what a model learns.
+    """A label that is a number, float32, to be predicted by regression.
 
-    `log` is ln(x) and `log1p` ln(1 + x): these reject rows whose label has no logarithm. The others change no record.
+    Records hold the number unchanged; `transform` says what a model learns to predict. `log` is ln(x) and `log1p` is
+    ln(1 + x). These two change the dataset, because rows with a label that has no logarithm are rejected. So only these
+    two are part of the schema's fingerprint.
     """
 
     kind: Literal["numeric"]
@@ -173,12 +179,12 @@ class NumericLabel(Single, ReadAsNumbers):
 
     @property
     def lower_bound(self) -> float:
-        """The number that all labels are above."""
+        """The bound that all labels must be larger than."""
         return {"log": 0.0, "log1p": -1.0}.get(self.transform, -math.inf)
 
     @property
     def bound_hint(self) -> str:
-        """What explains the lower bound in a message."""
+        """The explanation of the lower bound in a message."""
         if self.transform == "log":
             return (
                 "`transform: log` of a label is ln(x), for values above 0; `log1p`, ln(1 + x), is for values above -1"
@@ -194,7 +200,7 @@ class NumericLabel(Single, ReadAsNumbers):
 
 
 class OneHot(ReadAsNumbers, FeatureKind):
-    """A group of 0/1 columns of which exactly one is 1, to the position of the 1."""
+    """A group of 0/1 columns of which exactly one is 1. The feature becomes the position of the 1."""
 
     columns_are: ClassVar[str] = "the column with the 1 is"
 
@@ -240,6 +246,6 @@ class OneHot(ReadAsNumbers, FeatureKind):
             )
 
     def split_values(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the position of the 1."""
+        """Returns the position of the 1 in each row, float32 `[rows]`."""
         position: np.ndarray = (rows == 1).argmax(axis=1)
         return position.astype("float32")

@@ -1,4 +1,6 @@
-"""Kinds of strings: `bool`, `category`, `cross`, `text`; and columns that no model reads: `ignore`, `weight`, `key`."""
+"""The kinds of strings (`bool`, `category`, `cross`, `text`), and of columns that no model reads (`ignore`, `weight`,
+`key`).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Bool(Single, ReadAsStrings, ComparedItem, FeatureKind):
-    """A string to 0.0 or 1.0; letter case does not count."""
+    """A string that becomes 0.0 or 1.0. Letter case does not matter."""
 
     kind: Literal["bool"]
     true: tuple[Word, ...] = ("true", "t", "yes", "y", "1")
@@ -43,7 +45,7 @@ class Bool(Single, ReadAsStrings, ComparedItem, FeatureKind):
         return (Dense(self.name),)
 
     def read_values(self, values: pa.BinaryArray) -> list[bytes | CellError]:
-        """Returns b"1" or b"0" for each value; the error not_a_bool for other words."""
+        """Returns b"1" or b"0" for each value, or the error not_a_bool for other words."""
         tokens = {t.lower().encode(): b"0" for t in self.false}
         tokens |= {t.lower().encode(): b"1" for t in self.true}
         expected = ", ".join((*self.true, *self.false))
@@ -58,6 +60,7 @@ class Bool(Single, ReadAsStrings, ComparedItem, FeatureKind):
 
 
 def _lower(value: bytes) -> bytes:
+    """Returns a text in lower case; unchanged if it is not UTF-8."""
     try:
         return value.decode("utf-8").lower().encode()
     except UnicodeDecodeError:
@@ -65,12 +68,12 @@ def _lower(value: bytes) -> bytes:
 
 
 class Category(FromWords):
-    """A string to an id: by a vocabulary of the train split, by given values, or by hash."""
+    """A string that becomes an id: by a vocabulary of the train split, by a list of values, or by a hash."""
 
     kind: Literal["category"]
     values: tuple[Word, ...] | None = None
     hash_buckets: Positive | None = None
-    missing: Word | None = None  # the value that a missing one becomes; None: a missing value rejects its row
+    missing: Word | None = None  # the value that replaces a missing one; None: a missing value rejects its row
 
     @model_validator(mode="after")
     def _one_way_to_ids(self) -> Category:
@@ -109,14 +112,15 @@ class Category(FromWords):
 
 
 class CategoryLabel(Single, ReadAsStrings, ComparedItem):
-    """A class: one of the given values, or of the vocabulary of the train split."""
+    """A label that is a class: one of the given values, or of a vocabulary of the train split."""
 
     kind: Literal["category"]
     values: Annotated[tuple[Word, ...], Field(min_length=2)] | None = None
     aliases: dict[Word, Word] = Field(default_factory=dict)  # other spellings, each with the value that it stands for
-    # Changes no record, so it is not in a fingerprint. Balanced: in training, each class counts alike.
+    # With "balanced", each class has the same weight in training. Changes no record, so it is not in a fingerprint.
     class_weights: Literal["balanced"] | None = Field(default=None, exclude=True)
-    # Of two classes, the one that precision, recall and curves are of; None: the rarer one. Changes no record, either.
+    # The class whose precision, recall and curves are computed, if there are two classes; None: the rarer one. Changes
+    # no record, so it is not in a fingerprint.
     positive: Word | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")
@@ -170,9 +174,9 @@ class Cross(FeatureKind):
             yield "of", f"{name!r} is crossed with itself; name each feature only once"
 
 
-MAX_LENGTH = 100_000  # ids of a text
-MAX_BYTES = 100_000  # of a text, unless the schema says otherwise: its n-grams take some 440 times as much memory
-MAX_NGRAM = 10  # words or characters of an n-gram
+MAX_LENGTH = 100_000  # the most ids of a text
+MAX_BYTES = 100_000  # default for the size of a text: its n-grams take some 440 times as much memory
+MAX_NGRAM = 10  # the most words or characters of an n-gram
 MOST_NGRAMS, LEAST_TEXTS = 100_000, 2  # the default `top_k` and `frequency_threshold` of n-grams
 
 
@@ -187,9 +191,10 @@ NgramLengths = Annotated[tuple[NgramLength, NgramLength], AfterValidator(_in_ord
 
 
 class Text(FromWords):
-    """A string split at white space into token ids: `length` of them, padded with 0, or a bag of any number.
+    """A string that is split at white space into words, which become ids.
 
-    With `ngrams` or `characters`, a bag of the distinct n-grams that the vocabulary holds, with their TF-IDF weights.
+    With `length`, a record has so many ids, padded with 0. Without it, a record has a bag of any number of ids. With
+    `ngrams` or `characters`, the ids are those of the distinct n-grams in the vocabulary, with their TF-IDF weights.
     """
 
     splits_into_words: ClassVar[bool] = True
@@ -197,8 +202,8 @@ class Text(FromWords):
     kind: Literal["text"]
     lower: bool = True
     length: Annotated[int, Field(gt=0, le=MAX_LENGTH)] | None = None  # None: a bag of ids (variable length)
-    ngrams: NgramLengths | None = None  # of words
-    characters: NgramLengths | None = None  # of each word's characters
+    ngrams: NgramLengths | None = None  # the shortest and the longest n-gram, in words
+    characters: NgramLengths | None = None  # the shortest and the longest n-gram of a word's characters
     max_bytes: Positive = MAX_BYTES  # a longer text rejects its row
 
     @model_validator(mode="after")
@@ -212,12 +217,12 @@ class Text(FromWords):
 
     @property
     def weighted(self) -> bool:
-        """Whether it becomes weighted n-grams."""
+        """Whether the text becomes weighted n-grams."""
         return self.ngrams is not None or self.characters is not None
 
     @property
     def weights_name(self) -> str:
-        """The feature that holds the weights of n-grams."""
+        """The name of the feature that holds the weights of the n-grams."""
         return f"{self.name}_tfidf"
 
     @property
@@ -245,7 +250,7 @@ class Text(FromWords):
 
 
 class SetAside(FeatureKind):
-    """A feature that is no input of a model, and stays as it is."""
+    """A feature that no model reads, and that the transform does not change."""
 
     is_input: ClassVar[bool] = False
 
@@ -254,7 +259,7 @@ class SetAside(FeatureKind):
 
 
 class Ignore(Ranged, SetAside):
-    """Columns that are in the file and are no feature."""
+    """Columns of the file that are not a feature."""
 
     kind: Literal["ignore"]
 
@@ -264,7 +269,7 @@ class Ignore(Ranged, SetAside):
 
 
 class Weight(Single, ReadAsNumbers, SetAside):
-    """The example's weight, a float32 of 0 or more."""
+    """The weight of an example in training: a float32 of 0 or more."""
 
     kind: Literal["weight"]
 
@@ -276,7 +281,7 @@ class Weight(Single, ReadAsNumbers, SetAside):
 
 
 class Key(Single, ReadAsStrings, SetAside):
-    """A string that names the example; it passes through to the records and the predictions."""
+    """A string that identifies an example. It is passed on to the records and to the predictions."""
 
     kind: Literal["key"]
 
