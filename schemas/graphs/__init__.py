@@ -1,4 +1,4 @@
-"""Reads TensorFlow graphs of unknown origin without TensorFlow, and refuses those that can do more than compute."""
+"""Reads TensorFlow graphs of unknown origin without TensorFlow, and refuses graphs that can do more than compute."""
 
 __all__ = [
     "allowed_ops",

@@ -1,15 +1,18 @@
-"""Lists the TensorFlow ops that a graph of unknown origin may contain: those without effects outside the process.
+"""Lists the TensorFlow ops that a graph of unknown origin may contain: ops without effects outside the process.
 
-An op is listed if its documentation and its kernel show that it does nothing but compute its outputs from its inputs,
-and if exports, Keras models or tf.Transform's graphs use it: audio, other ops of `tf.data` and optimizers are left out.
-Ops that open a file, a socket or a database, run Python, talk to another process or device, write to the log, end the
-process, or wait for another process are not listed. TensorFlow's own flag is no criterion: to it, ReadFile is
-stateless. An op that is not listed, such as a custom op or one that a later TensorFlow adds, is refused.
+An op is listed under two conditions. Its documentation and its kernel show that it only computes its outputs from its
+inputs. And exports, Keras models or tf.Transform's graphs use it; so ops for audio, most ops of `tf.data` and
+optimizers are left out.
+
+Ops are not listed if they open a file, a socket or a database, run Python, talk to another process or device, write to
+the log, end the process, or wait for another process. TensorFlow's own flag `stateful` does not help here: ReadFile,
+for example, is stateless in TensorFlow. An op that is not listed, such as a custom op or an op of a later TensorFlow,
+is refused.
 """
 
 from __future__ import annotations
 
-# What their ops do, and their names.
+# Groups of ops: what the ops of a group do, and their names.
 GROUPS: dict[str, str] = {
     "structure: pass tensors on, or name the inputs and outputs of a graph; an assertion only fails the run": """
         Assert Const EnsureShape FakeParam GuaranteeConst Identity IdentityN NoOp Placeholder PlaceholderV2
@@ -132,8 +135,8 @@ GROUPS: dict[str, str] = {
 
 ALLOWED = frozenset(name for names in GROUPS.values() for name in names.split())
 
-# Ops that read a file, and which input names it: allowed if that is a file of the SavedModel itself.
+# Ops that read a file, and the index of the input with the file's name. Allowed for files of the SavedModel itself.
 FILE_INPUTS = {"RestoreV2": 0, "InitializeTableFromTextFile": 1, "InitializeTableFromTextFileV2": 1}
 
-# Ops that write a checkpoint. Every export contains them; nothing that runs may lead to them.
+# Ops that write a checkpoint. Every export contains them, so they are allowed in the file, but must never be run.
 SAVING = frozenset({"SaveV2", "MergeV2Checkpoints"})

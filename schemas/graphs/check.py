@@ -1,10 +1,17 @@
-"""Refuses a SavedModel that could do more than compute, before any of it is loaded.
+"""Refuses a SavedModel that could do more than compute, before any part of it is loaded.
 
-Every op in the file, of the graph and of each function in its library, must be on the reviewed list
-(`schemas.graphs.allowed_ops`): TensorFlow evaluates some nodes while it loads a graph, whether or not anything asks
-for them. Ops that save a checkpoint must be unreachable from everything that is run, and ops that read a file must
-name one of this SavedModel. In a session, the signatures, the init op and the saver's restore op are run; of an object
-graph, every function may be run. Allowed ops only compute; they may still use up memory and time, or have bugs.
+Three rules hold:
+
+- Every op in the file, in the graph and in each function of its library, must be on the reviewed list
+  (`schemas.graphs.allowed_ops`). This includes nodes that nothing uses, because TensorFlow evaluates some nodes while
+  it loads a graph.
+- Ops that save a checkpoint must not be reachable from anything that is run.
+- Ops that read a file must read a file of this SavedModel.
+
+If the SavedModel is loaded in a session, the signatures, the init op and the saver's restore op are run. If its object
+graph is loaded, every function may be run.
+
+The allowed ops only compute. They may still use up memory and time, or have bugs.
 """
 
 from __future__ import annotations
@@ -20,13 +27,13 @@ from schemas.errors import MillraceError
 from schemas.graphs.allowed_ops import ALLOWED, FILE_INPUTS, SAVING
 from schemas.graphs.saved_model import FILE, parse, read_saved_model
 
-Place: TypeAlias = tuple[str, str]  # a function's name, '' for the graph itself; and a node's name in it
+Place: TypeAlias = tuple[str, str]  # (name of a function, '' for the graph itself; name of a node in it)
 
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 class Graph:
-    """The nodes of a meta graph and of the functions in its library, by name."""
+    """The nodes of a graph, and of the functions in its library, by name."""
 
     def __init__(self, graph_def: Any) -> None:
         library = graph_def.library
@@ -37,22 +44,25 @@ class Graph:
         self.bodies: dict[str, dict[str, Any]] = {"": {node.name: node for node in graph_def.node}}
         for name, function in self.functions.items():
             self.bodies[name] = {node.name: node for node in function.node_def}
-        # Ops run gradient functions without naming them. These may be more than the loader calls.
+        # An op can run a gradient function although no node names the function. So all gradient functions are checked,
+        # even if the loader would not call some of them.
         self.gradients = {g.gradient_func: g.function_name for g in library.gradient}
         self.gradients |= {g.gradient_func: g.registered_op_type for g in library.registered_gradients}
-        # TensorFlow may run one implementation of an interface in place of another.
+        # TensorFlow may run one implementation of an interface in place of another, so all of them are checked.
         self.alternatives = [name for name, function in self.functions.items() if "api_implements" in function.attr]
         self._steps: dict[Place, tuple[list[Place], set[str]]] = {}
 
     def nodes(self) -> Iterator[tuple[Place, Any]]:
-        """Yields all nodes, each with its place."""
+        """Yields all nodes, each after its place."""
         for function, body in self.bodies.items():
             for name, node in body.items():
                 yield (function, name), node
 
     def steps(self, place: Place) -> tuple[list[Place], set[str]]:
-        """Returns the nodes that a node takes inputs from, and the functions that it names: as its op, or in any
-        attribute."""
+        """Returns what runs if a node runs: the nodes of its inputs, and the functions that it calls.
+
+        A node may name a function as its op, or in any attribute.
+        """
         if place not in self._steps:
             function, name = place
             node = self.bodies[function][name]
@@ -61,11 +71,12 @@ class Graph:
         return self._steps[place]
 
     def named_by_function(self, name: str) -> set[str]:
-        """Returns the library's functions that a function's own attributes name, such as its gradient."""
+        """Returns the functions of the library that a function's own attributes name, such as its gradient."""
         return set(_names(self.functions[name].attr.values())) & self.functions.keys()
 
 
 def _names(values: Iterable[Any]) -> Iterator[str]:
+    """Yields all function names and all texts in some attributes. A text may be the name of a function, too."""
     for value in values:
         functions, texts = [value.func] if value.HasField("func") else [], [value.s]
         if value.HasField("list"):
@@ -80,14 +91,15 @@ def _names(values: Iterable[Any]) -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Root:
-    """Something that a loader or a client runs.
+    """Something that a loader or a client runs, such as a signature.
 
     Attributes:
-      name: for messages.
-      tensors: names of the graph's tensors or ops.
-      function: a function of the library that is called.
-      bound: for each of its last arguments, whether it is a file of the SavedModel.
-      fed: tensors of the graph that the loader feeds with names of files of the SavedModel.
+      name: its name in messages.
+      tensors: the names of the tensors or ops of the graph that are run.
+      function: the function of the library that is called; None if there is none.
+      bound: for each of the function's last arguments, whether it is the name of a file of the SavedModel. The loader
+        gives these arguments, and the caller gives the ones before them.
+      fed: the tensors of the graph that the loader feeds with names of files of the SavedModel.
     """
 
     name: str
@@ -98,7 +110,13 @@ class Root:
 
 
 class Walk:
-    """Everything that runs when a root runs: the nodes, and the callers of each function."""
+    """Finds everything that runs when a root runs: all reachable nodes, and the callers of each function.
+
+    Attributes:
+      graph: the graph.
+      root: the root.
+      places: the nodes that run, by place.
+    """
 
     def __init__(self, graph: Graph, root: Root) -> None:
         self.graph = graph
@@ -121,7 +139,11 @@ class Walk:
                 waiting += self._call(function, place)
 
     def _call(self, function: str, caller: Place | None) -> Iterator[Place]:
-        """All places of a function's body: ops with side effects run even if nothing uses their outputs."""
+        """Yields all places in the body of a called function, as ops with side effects run even if nothing uses their
+        outputs.
+
+        Also yields the places in the functions that its attributes name.
+        """
         waiting: list[tuple[str, Place | None]] = [(function, caller)]
         while waiting:
             function, caller = waiting.pop()
@@ -134,10 +156,18 @@ class Walk:
             waiting += ((named, (function, "")) for named in self.graph.named_by_function(function))
 
     def is_own_file(self, place: Place, index: int) -> bool:
-        """Returns whether a node's data input is a file of the SavedModel, for all callers of the node's function."""
+        """Returns whether an input of a node is always the name of a file of the SavedModel.
+
+        Follows the input back through `Identity` nodes and the arguments of functions, to every caller of the node's
+        function. Each way back must end at a file of the SavedModel.
+
+        Args:
+          place: the node.
+          index: the index of the input, not counting control inputs.
+        """
         waiting = [(place[0], _data_input(self.places[place], index))]
         visited: set[tuple[str, str | None]] = set()
-        has_source = False  # a cycle alone has none
+        has_source = False  # stays False if the ways back only run in a cycle
         while waiting:
             tensor = waiting.pop()
             if tensor in visited:
@@ -151,7 +181,11 @@ class Walk:
         return has_source
 
     def _sources(self, function: str, tensor: str | None) -> list[tuple[str, str | None]] | None:
-        """The tensors that a tensor copies; empty if it is a file of the SavedModel itself, None if it may not be."""
+        """Returns the tensors that a tensor is a copy of, each with its function.
+
+        Returns an empty list if the tensor is the name of a file of the SavedModel, and None if it may be something
+        else.
+        """
         if tensor is None:
             return None
         node = self.graph.bodies[function].get(node_name(tensor))
@@ -159,6 +193,7 @@ class Walk:
             return []
         if node is not None:
             return [(function, _data_input(node, 0))] if node.op == "Identity" else None
+        # The tensor is no node, so it should be an argument of the function. Then every caller's input counts.
         arguments = [arg.name for arg in self.graph.functions[function].signature.input_arg] if function else []
         if tensor not in arguments:
             return None
@@ -175,26 +210,29 @@ class Walk:
         return [(caller[0], _data_input(node, index)) for caller, node in zip(places, callers, strict=True)]
 
     def _calls(self, node: Any) -> bool:
+        """Whether a node is a plain call of a function, so that its inputs are the arguments of the function."""
         return node.op in _CALLS or node.op in self.graph.functions
 
 
 def node_name(tensor: str) -> str:
-    """Returns the node of `node`, `^node`, `node:0` or `node:output:0`."""
+    """Returns the name of the node in the name of a tensor: `node` for `node`, `^node`, `node:0` and
+    `node:output:0`."""
     return tensor.removeprefix("^").partition(":")[0]
 
 
 def output_name(tensor: str) -> str:
-    """Returns a tensor of the graph as `node:0`."""
+    """Returns a tensor's name with its output index: `node` becomes `node:0`."""
     return tensor if ":" in tensor else f"{tensor}:0"
 
 
 def _data_input(node: Any, index: int) -> str | None:
+    """Returns an input of a node, not counting control inputs (`^node`); None if the node has too few."""
     inputs = [name for name in node.input if not name.startswith("^")]
     return inputs[index] if index < len(inputs) else None
 
 
 def tensors_of(infos: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the names of a signature's tensors, including the components of sparse and composite tensors."""
+    """Returns the names of all tensors of a signature. A sparse or composite tensor has several."""
     return tuple(name for info in infos.values() for name in _tensors(info))
 
 
@@ -209,14 +247,19 @@ def _tensors(info: Any) -> Iterator[str]:
 _INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
 _ASSETS = "saved_model_assets"
-_TF1_SIGNATURE = "transform_signature"  # only transforms of TensorFlow 1 have it
+_TF1_SIGNATURE = "transform_signature"  # only transforms that TensorFlow 1 wrote have this signature
 
 
 def check_graph(folder: str, *, objects: bool = False) -> None:
-    """Refuses a SavedModel that contains something that is not allowed. Arguments are those of `graph_problem`.
+    """Refuses a SavedModel that contains anything that is not allowed.
+
+    Args:
+      folder: the folder that contains `saved_model.pb`.
+      objects: whether `tf.saved_model.load` will load the SavedModel, which reads the object graph. If not, a session
+        loads it.
 
     Raises:
-      MillraceError: something is not allowed. The message names the op, its node and what leads to it.
+      MillraceError: something is not allowed. The message names the op, its node, and what leads to the node.
     """
     problem = graph_problem(folder, objects=objects)
     if problem is not None:
@@ -227,11 +270,12 @@ def check_graph(folder: str, *, objects: bool = False) -> None:
 
 
 def graph_problem(folder: str, *, objects: bool = False) -> str | None:
-    """Returns the first thing in a SavedModel that is not allowed, for a message; None if everything is allowed.
+    """Returns a message about the first thing in a SavedModel that is not allowed; None if everything is allowed.
 
     Args:
-      folder: it holds `saved_model.pb`.
-      objects: whether `tf.saved_model.load` is to load it, which reads the object graph; otherwise a session loads it.
+      folder: the folder that contains `saved_model.pb`.
+      objects: whether `tf.saved_model.load` will load the SavedModel, which reads the object graph. If not, a session
+        loads it.
 
     Raises:
       MillraceError: the file cannot be read.
@@ -247,13 +291,16 @@ def graph_problem(folder: str, *, objects: bool = False) -> str | None:
 
 
 def _has_object_graph(meta_graphs: Any) -> bool:
-    """Whether TensorFlow and tf.Transform load the object graph, and not the signatures of TensorFlow 1."""
+    """Whether TensorFlow and tf.Transform will load the object graph of a SavedModel, not its signatures as in
+    TensorFlow 1.
+    """
     if len(meta_graphs) != 1 or not meta_graphs[0].HasField("object_graph_def"):
         return False
     return _TF1_SIGNATURE not in meta_graphs[0].signature_def
 
 
 def _problems(meta_graph: Any, path: str, *, objects: bool) -> Iterator[str]:
+    """Yields a message for each thing in a graph that is not allowed."""
     assets = _assets(meta_graph, path)
     for asset in assets:
         if not _is_inside(asset.filename):
@@ -288,7 +335,8 @@ def _where(place: Place) -> str:
 
 
 def _assets(meta_graph: Any, path: str) -> list[Any]:
-    """The asset files: from the newer field of the message, or else from the older collection, as in TensorFlow."""
+    """Returns the asset files: from the newer field of the message if it is set, otherwise from the older
+    collection."""
     if meta_graph.asset_file_def:
         return list(meta_graph.asset_file_def)
     if _ASSETS not in meta_graph.collection_def:
@@ -297,13 +345,13 @@ def _assets(meta_graph: Any, path: str) -> list[Any]:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a path relative to a folder stays in it."""
+    """Whether a relative path stays inside its folder."""
     parts = name.split("/")
     return bool(name) and not posixpath.isabs(name) and ".." not in parts and "\\" not in name and "\0" not in name
 
 
 def _session_roots(meta_graph: Any, assets: list[Any]) -> Iterator[Root]:
-    """What runs of a SavedModel that is loaded in a session."""
+    """Yields what is run when a session loads and uses the SavedModel."""
     files = frozenset(output_name(asset.tensor_info.name) for asset in assets)
     for name, signature in meta_graph.signature_def.items():
         if name == _INIT_SIGNATURE:
@@ -320,7 +368,8 @@ def _session_roots(meta_graph: Any, assets: list[Any]) -> Iterator[Root]:
 
 
 def _object_roots(meta_graph: Any) -> Iterator[Root]:
-    """What may run of an object graph: all its functions, including those that create, fill and delete its tables."""
+    """Yields what may run of an object graph: all its functions, including those that create, fill and delete
+    tables."""
     objects = meta_graph.object_graph_def
     for name, concrete in objects.concrete_functions.items():
         bound = tuple(0 <= i < len(objects.nodes) and objects.nodes[i].HasField("asset") for i in concrete.bound_inputs)
@@ -328,7 +377,7 @@ def _object_roots(meta_graph: Any) -> Iterator[Root]:
 
 
 def _loaded_roots(graph: Graph) -> Iterator[Root]:
-    """What TensorFlow may run in place of another function."""
+    """Yields functions that TensorFlow may run in place of others: gradients and alternative implementations."""
     for name, differentiated in graph.gradients.items():
         yield Root(f"the gradient of {differentiated!r}", function=name)
     for name in graph.alternatives:

@@ -1,7 +1,7 @@
-"""Reads the protobuf of a SavedModel without TensorFlow and without loading its graph.
+"""Reads the protobuf of a SavedModel without TensorFlow, and without loading its graph.
 
-The messages of TensorFlow and of other projects are declared here with only the fields that are read or written: those
-that show what runs and with which inputs. All other fields, such as constants and shapes, are not parsed.
+The messages are declared here with only the fields that are needed: those that show what runs, and with which inputs.
+All other fields, such as constants and shapes, are not parsed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from schemas import storage
 from schemas.errors import MillraceError
 
-# By message: each field's number and type; `*` is repeated, `{}` a map from strings. A message that is not looked into
-# may be declared as its bytes.
+# By name of the message: the number and the type of each field. A type with `*` is repeated, and one with `{}` is a map
+# from strings. A message that nobody looks into may be declared as bytes.
 Messages = Mapping[str, Mapping[str, tuple[int, str]]]
 
 
 def message_classes(messages: Messages) -> dict[str, Any]:
-    """Returns the classes of messages, by name."""
+    """Creates the classes of protobuf messages from their declarations. Returns them by name."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="declared.proto", package="millrace", syntax="proto3")
@@ -28,6 +28,7 @@ def message_classes(messages: Messages) -> dict[str, Any]:
         for field, (number, kind) in fields.items():
             entry = message
             if kind.endswith("{}"):
+                # A map is a repeated message of its entries, with a prescribed name: `node_list` -> `NodeListEntry`.
                 entry = message.nested_type.add(name="".join(map(str.title, field.split("_"))) + "Entry")
                 entry.options.map_entry = True
                 _add_field(entry, "key", 1, "string")
@@ -41,6 +42,7 @@ def message_classes(messages: Messages) -> dict[str, Any]:
 
 
 def _add_field(message: Any, name: str, number: int, kind: str) -> None:
+    """Adds a field to the declaration of a message."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
     scalars = {"string": Field.TYPE_STRING, "bytes": Field.TYPE_BYTES, "int32": Field.TYPE_INT32}
@@ -109,7 +111,7 @@ MESSAGES: Messages = {
 
 
 def read_saved_model(folder: str) -> Any:
-    """Returns the `SavedModel` message of a folder.
+    """Reads the `SavedModel` message of a folder.
 
     Raises:
       MillraceError: the folder has no `saved_model.pb`, or the file is not a SavedModel.
@@ -124,7 +126,16 @@ def read_saved_model(folder: str) -> Any:
 
 
 def parse(message: str, data: bytes, path: str) -> Any:
-    """Parses a message of MESSAGES; `path` is the file that it is from."""
+    """Parses a message.
+
+    Args:
+      message: its name in MESSAGES.
+      data: its bytes.
+      path: the file that the bytes come from, for the error.
+
+    Raises:
+      MillraceError: the bytes are no such message.
+    """
     from google.protobuf.message import DecodeError
 
     parsed = _classes()[message]()

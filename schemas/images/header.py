@@ -1,7 +1,7 @@
-"""Reads the format and dimensions of an image file from its first bytes, whatever the file's name says.
+"""Reads the format and the dimensions of an image file from its bytes. The file's name does not matter.
 
-Nothing is decoded here. A file of a megabyte can decode to a gigabyte, so header and schema say first whether an image
-may be decoded, at which scale, and with how much memory.
+Nothing is decoded here. A file of a megabyte can decode to a gigabyte, so the header is checked first. Header and
+schema together say whether an image may be decoded, at which scale, and with how much memory.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from schemas.spec.images import LONGEST_SIDE, ImageOptions
 
 Format = Literal["jpeg", "png"]
 
-JPEG_SCANS = 500  # a progressive JPEG of a camera or an editor has about ten; each costs a pass over the whole image
+JPEG_SCANS = 500  # normal progressive JPEGs have about ten scans; decoding each scan goes over the whole image
 
-JPEG_SEGMENTS = 10_000  # before the first scan; a profile and all of a camera's notes take a few hundred
+JPEG_SEGMENTS = 10_000  # the most segments before the first scan; profiles and notes of cameras take a few hundred
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
-_OTHERS = (  # (first bytes, more bytes at their place, name): known, and not read
+_OTHERS = (  # formats that are recognized but not read: (first bytes, (offset, bytes there), name)
     (b"RIFF", (8, b"WEBP"), "WebP"),
     (b"GIF8", (0, b""), "GIF"),
     (b"BM", (6, b"\0\0\0\0"), "BMP"),
@@ -36,14 +36,14 @@ _READ = (
     'expected JPEG or PNG. Convert the file, such as with Pillow: Image.open(path).convert("RGB").save("converted.png")'
 )
 
-_MARKER = re.compile(b"\xff[^\x00\xff]")  # after any number of fill bytes
+_MARKER = re.compile(b"\xff[^\x00\xff]")  # any number of fill bytes (0xff) may stand before a marker
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageHeader:
-    """A file's format and dimensions in pixels.
+    """A file's format, and its dimensions in pixels.
 
-    `buffered`: the decoder holds more than the decoded image at once (a JPEG of several scans).
+    `buffered` is True for a JPEG of several scans: its decoder needs more memory than the decoded image.
     """
 
     format: Format
@@ -57,7 +57,7 @@ class ImageHeader:
 
 
 class BadImage(Exception):
-    """An image that is rejected: a reason code, and what was found."""
+    """An image is rejected. The error has a reason code, and a text about what was found."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -66,10 +66,10 @@ class BadImage(Exception):
 
 
 def read_header(data: bytes) -> ImageHeader:
-    """Returns the header of a file's bytes.
+    """Reads the header in the bytes of an image file.
 
     Raises:
-      BadImage: empty_file, not_an_image, unsupported_format, truncated_image or bad_header.
+      BadImage: the reason is empty_file, not_an_image, unsupported_format, truncated_image or bad_header.
     """
     if not data:
         raise BadImage("empty_file", "the file is empty")
@@ -83,13 +83,15 @@ def read_header(data: bytes) -> ImageHeader:
 
 
 def ends_early(header: ImageHeader, data: bytes) -> bool:
-    """Returns whether the marker at the end of the file is missing: an undecodable file was then cut."""
+    """Returns whether the marker at the end of an image file is missing. If the file cannot be decoded, it was cut."""
     if header.format == "jpeg":
         return data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda")
     return b"IEND" not in data
 
 
 def _read(data: bytes) -> ImageHeader:
+    """Reads the header of a JPEG or PNG. Raises BadImage for other formats, and IndexError if the file ends too
+    early."""
     if data.startswith(JPEG):
         return _jpeg(data)
     if data.startswith(PNG):
@@ -101,17 +103,19 @@ def _read(data: bytes) -> ImageHeader:
 
 
 def _big(data: bytes, start: int, size: int) -> int:
+    """Returns a big-endian integer of `size` bytes. Raises IndexError if the data ends before."""
     return int.from_bytes(_part(data, start, size), "big")
 
 
 def _part(data: bytes, start: int, size: int) -> bytes:
+    """Returns a part of the data. Raises IndexError if the data ends before it."""
     if start + size > len(data):
         raise IndexError
     return data[start : start + size]
 
 
 def _jpeg(data: bytes) -> ImageHeader:
-    """Reads the segments, the frame header among them, up to the first scan.
+    """Reads the segments of a JPEG up to the first scan. The frame header among them has the dimensions.
 
     Bytes between segments are skipped up to the next marker, as libjpeg does.
     """
@@ -127,7 +131,7 @@ def _jpeg(data: bytes) -> ImageHeader:
         segments += 1
         if segments > JPEG_SEGMENTS:
             raise BadImage("bad_header", f"JPEG: more than {JPEG_SEGMENTS:,} segments before its first scan")
-        if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # markers without a segment
+        if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # TEM, RST and SOI: markers without a segment
             place += 2
             continue
         if marker == 0xD9:
@@ -135,6 +139,7 @@ def _jpeg(data: bytes) -> ImageHeader:
         length = _big(data, place + 2, 2)
         if length < 2:
             raise BadImage("bad_header", f"JPEG: a segment of length {length} at byte {place}")
+        # A frame header, SOF0 to SOF15. The three excluded markers in this range mean other things.
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             precision = data[place + 4]
             if marker not in (0xC0, 0xC1, 0xC2, 0xC9, 0xCA) or precision != 8:
@@ -146,7 +151,8 @@ def _jpeg(data: bytes) -> ImageHeader:
                 raise BadImage("bad_header", "JPEG: a scan before the frame's header")
             coding, height, width, components = frame
             several = coding in (0xC2, 0xCA) or data[place + 4] < components
-            # With one scan a decoder stops after it, and counting would take a tenth of the decoding time.
+            # If the first scan has all components of a baseline JPEG, the decoder stops after it, so other scans do not
+            # matter. Counting them would take a tenth of the decoding time.
             if several and (scans := data.count(b"\xff\xda")) > JPEG_SCANS:
                 raise BadImage("too_many_scans", f"JPEG: {scans} scans; at most {JPEG_SCANS} are decoded")
             return ImageHeader("jpeg", height, width, several)
@@ -154,19 +160,24 @@ def _jpeg(data: bytes) -> ImageHeader:
 
 
 def _png(data: bytes) -> ImageHeader:
+    """Reads the dimensions from the first chunk of a PNG."""
     if _part(data, 12, 4) != b"IHDR":
         raise BadImage("bad_header", "PNG: the first chunk is not IHDR")
     return ImageHeader("png", _big(data, 20, 4), _big(data, 16, 4))
 
 
-RATIOS = (8, 4, 2)  # the scales at which libjpeg decodes, each one divided by this
+RATIOS = (8, 4, 2)  # libjpeg can decode an image at 1/8, 1/4 or 1/2 of its size
 
 
 def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
-    """Returns the header of a file that may be decoded.
+    """Returns the header of an image file that may be decoded.
+
+    Args:
+      data: the bytes of the file.
+      images: the limits and the new size, from the schema.
 
     Raises:
-      BadImage: what `read_header` raises; file_too_large, too_many_pixels or too_elongated.
+      BadImage: `read_header` fails, or the reason is file_too_large, too_many_pixels or too_elongated.
     """
     if len(data) > images.max_file_bytes:
         raise BadImage("file_too_large", f"files of at most {images.max_file_bytes:,} bytes are accepted")
@@ -175,17 +186,18 @@ def check_image(data: bytes, images: ImageOptions) -> ImageHeader:
     if header.pixels > images.max_pixels:
         raise BadImage("too_many_pixels", f"{size}; max_pixels allows {images.max_pixels:,}")
     height, width = images.resize.size(header.height, header.width)
-    # Rows are resized first, to an image of the new height and the wider of both widths.
+    # Resizing makes an intermediate image with the new height and the old width. Limit its size, too.
     if height * max(width, header.width) > images.max_pixels or max(height, width) > LONGEST_SIDE:
         raise BadImage("too_elongated", f"{size}, which is too elongated to resize to {height:,} x {width:,}")
     return header
 
 
 def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
-    """Returns 8, 4, 2 or 1: a JPEG is decoded at 1 / ratio of its size, the smallest that `images.downscale` permits.
+    """Returns the reduced scale at which a JPEG is decoded: 8, 4, 2 or 1, for 1/8, 1/4, 1/2 or all of its size.
 
-    libjpeg then computes fewer of the cosines, which take most of the decoding time. `beam_jobs.images.ingest` has the
-    same rule, which depends on the header and the schema alone.
+    It is the smallest scale at which the decoded image is still `images.downscale` times as large as the resized one.
+    At a reduced scale libjpeg computes fewer cosines, which take most of the decoding time. `beam_jobs.images.ingest`
+    has the same rule. The result depends only on the header and the schema, and is 1 for a PNG.
     """
     if header.format != "jpeg":
         return 1
@@ -195,9 +207,10 @@ def decoding_ratio(header: ImageHeader, images: ImageOptions) -> int:
 
 
 def decoding_bytes(header: ImageHeader, images: ImageOptions) -> int:
-    """Returns the approximate peak memory of decoding, resizing and encoding, in bytes."""
+    """Returns the approximate peak memory of decoding, resizing and encoding an image, in bytes."""
     height, width = images.resize.size(header.height, header.width)
     ratio = decoding_ratio(header, images)
+    # Divides and rounds up, as libjpeg does.
     decoded_height, decoded_width = -(-header.height // ratio), -(-header.width // ratio)
     decoded = decoded_height * decoded_width
     decoding = 4 * decoded + (8 * header.pixels if header.buffered else 0)

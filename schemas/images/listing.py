@@ -1,6 +1,6 @@
-"""Lists the images of a dataset with their labels, and the images that a model predicts on. Opens none of them.
+"""Lists the images of a dataset with their labels, and the images that a model predicts on. Opens no image.
 
-Images come from folders, or from CSV files in which every line is a record of its own.
+Images are found in folders, or listed in CSV files. Each line of such a file is one record.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from schemas.spec.images import PAIR, ImageSchema
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # also a drive letter
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # also matches a drive letter, C:
 
 
 def _numbered_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Number, from 1, and text of each line that is not blank. A line is a record even if a quote is not closed."""
+    """Yields the number, from 1, and the text of each line that is not blank. Quotes do not join lines."""
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         if line.strip():
             yield number, line
 
 
 def _fields(line: str) -> list[str]:
-    """A line's fields; the line as one field if its quotes are malformed."""
+    """Returns the fields of a line of CSV. If its quotes are malformed, the whole line is one field."""
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error:
@@ -42,7 +42,7 @@ def _fields(line: str) -> list[str]:
 
 
 def name_problem(path: str) -> CellError | None:
-    """Returns the error of a path in a folder listing that cannot be stored or displayed; None for any other path."""
+    """Returns the error about an image's path that cannot be stored or displayed; None if the path is fine."""
     try:
         os.fsencode(path).decode()
         clean = CONTROL.search(path) is None
@@ -52,13 +52,18 @@ def name_problem(path: str) -> CellError | None:
 
 
 def plain(text: str) -> str:
-    """Returns a path as UTF-8 text without control characters: other bytes are escaped."""
+    """Returns a path as text that can be printed: bytes that are not UTF-8, and control characters, are escaped."""
     readable = os.fsencode(text).decode("utf-8", "backslashreplace")
     return readable if readable.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in readable)
 
 
 class _Root:
-    """The folder that the paths of a list are relative to, and cannot leave. `called`: what messages call it."""
+    """The folder that the paths in a CSV file are relative to, and that they must not lead out of.
+
+    Args:
+      root: the folder.
+      called: the name of the folder in messages.
+    """
 
     def __init__(self, root: str, called: str) -> None:
         self.root, self.called = root, called
@@ -66,13 +71,15 @@ class _Root:
         self._real = functools.lru_cache(maxsize=4096)(os.path.realpath)  # resolves each folder once
 
     def problem(self, name: str) -> CellError | None:
-        """Returns the error of a path that is no name of a file below the root; None for any other path."""
+        """Returns the error about a path that does not name a file below the folder; None if the path is fine."""
         if not name or CONTROL.search(name):
             return CellError("bad_name", f"the path {name[:200]!r} is empty or has a control character")
         if is_absolute(name):
             return CellError("path_outside_root", f"found {name[:200]!r}; expected a path relative to {self.called}")
         if ".." in re.split(r"[/\\]", name):
             return CellError("path_outside_root", f"found '..' in {name[:200]!r}")
+        # Resolve links. Many files share a folder, so the folder is resolved once, in a cache, and then a link in its
+        # last part.
         if self._real_root is not None:
             folder, _, last = os.path.join(self.root, name).rpartition("/")
             path = os.path.join(str(self._real(folder)), last)
@@ -83,15 +90,15 @@ class _Root:
 
 
 def is_absolute(path: str) -> bool:
-    """Returns whether a path starts at a root, a drive or a scheme."""
+    """Returns whether a path begins with a slash, a drive or a scheme."""
     return path.startswith(("/", "\\")) or _SCHEME.match(path) is not None
 
 
-FIRST = 9  # files that are looked at to tell images from tables
+FIRST = 9  # the number of files that are opened to find out whether the input holds images
 
 
 def is_image(path: str) -> bool:
-    """Returns whether a file is an image by its first bytes, of a format that is read or not."""
+    """Returns whether a file is an image, judging by its first bytes. It may be of a format that cannot be read."""
     try:
         read_header(_head(path))
     except BadImage as error:
@@ -105,15 +112,17 @@ def _head(path: str) -> bytes:
 
 
 def check_first(paths: Sequence[str]) -> None:
-    """Refuses files of which none of the first is an image; one of several that is none is rejected later.
+    """Refuses an input with no image among its first files. It is probably a table, given by mistake.
+
+    If some of the first files are images, the others are only rejected later.
 
     Raises:
-      UsageError: as above.
+      UsageError: the first files are no images.
     """
     first = paths[:FIRST]
     try:
         has_image = not first or any(map(is_image, first))
-    except MillraceError:  # rejected with its reason, too
+    except MillraceError:  # a file that cannot be read is rejected later, with its reason
         return
     if not has_image:
         raise UsageError(
@@ -127,9 +136,13 @@ BUNDLE = 256  # images that one worker takes at a time
 
 @dataclasses.dataclass(frozen=True)
 class ImageListing:
-    """The images in order, as columns: each one's path, its name in the records, and its label.
+    """The images of a dataset in order, as columns of equal length.
 
-    `rejects` are lines and names that are rejected; they count as read.
+    Attributes:
+      paths: the path of each image.
+      names: the name of each image in the records.
+      labels: the label of each image.
+      rejects: lines and names that were rejected. They count as read.
     """
 
     paths: tuple[str, ...]
@@ -139,13 +152,13 @@ class ImageListing:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The labels, each once, sorted."""
+        """The distinct labels, sorted."""
         return tuple(sorted(set(self.labels)))
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageBundle:
-    """Consecutive images of a listing; `first` is the place of the first one in it."""
+    """Consecutive images of a listing. `first` is the index in the listing of the first of them."""
 
     first: int
     paths: tuple[str, ...]
@@ -154,14 +167,21 @@ class ImageBundle:
 
 
 def bundles(listing: ImageListing, size: int = BUNDLE) -> Iterator[ImageBundle]:
-    """Yields the listing cut into bundles of at most `size` images."""
+    """Cuts a listing into bundles of at most `size` images."""
     for i in range(0, len(listing.paths), size):
         part = slice(i, i + size)
         yield ImageBundle(i, listing.paths[part], listing.names[part], listing.labels[part])
 
 
 def listed_as(path: str, name: str, label: str, *, by_csv: bool) -> bytes:
-    """Returns an image's entry in the listing, the raw bytes of its reject: its path, or a line `path,label`."""
+    """Returns an image's entry in the listing, which is the raw part of its reject: its path, or the line `path,label`.
+
+    Args:
+      path: the path of the image.
+      name: its name in the CSV file.
+      label: its label.
+      by_csv: whether the images are listed in CSV files.
+    """
     if not by_csv:
         return path.encode()
     line = io.StringIO()
@@ -170,12 +190,16 @@ def listed_as(path: str, name: str, label: str, *, by_csv: bool) -> bytes:
 
 
 def list_folders(paths: Sequence[str]) -> ImageListing:
-    """Lists image files by path (see `schemas.storage.expand`); a file's label is the name of its folder.
+    """Lists images by their paths. The label of an image is the name of its folder.
 
-    A path that has a control character, or that is not UTF-8, is a reject with its place as offset.
+    A path with a control character, or that is not UTF-8, becomes a reject. The offset of the reject is the path's
+    index.
+
+    Args:
+      paths: the paths, such as those that `schemas.storage.expand` returns.
 
     Raises:
-      UsageError: a path without a folder.
+      UsageError: a path has no folder.
     """
     good: list[tuple[str, str, str]] = []
     rejects: list[Reject] = []
@@ -198,13 +222,16 @@ _SPLITS = frozenset(
 
 
 def folders_like_splits(paths: Iterable[str]) -> set[str]:
-    """Returns the folders above the labels that are called like splits, as in `photos/train/ants/1.jpg`."""
+    """Returns the folders that look like splits, such as `train` in `photos/train/ants/1.jpg`.
+
+    These are the folders above those of the labels.
+    """
     above = {path.rpartition("/")[0].rpartition("/")[0].rpartition("/")[2] for path in paths}
     return {name for name in above if name.lower() in _SPLITS}
 
 
 def note_of_splits(folders: Iterable[str]) -> str:
-    """Returns the note of `init` and of a job about folders that look like splits."""
+    """Returns the note that folders look like splits, but are not used as such. `init` and jobs print it."""
     return (
         f"the folders {', '.join(sorted(folders))} look like splits, but their images are mixed and split anew, as the "
         "schema says. To keep a folder apart, leave it out of the input"
@@ -217,16 +244,20 @@ def folder_label(path: str) -> str:
 
 
 def list_csv(path: str, root: str) -> ImageListing:
-    """Returns images by the lines `path,label` of a UTF-8 CSV file, the paths relative to `root`, which they cannot
-    leave.
+    """Lists images by the lines `path,label` of a CSV file.
 
-    A first line that reads `path,label` is a header, and so is one whose path has no suffix where that of the second
-    line has one, such as `image,class`. `root` itself may be relative to the CSV file's folder. A line
-    that names a place outside `root` (by `..`, an absolute path, a scheme or a symbolic link), or that has no label,
-    is a reject with its line's number as offset.
+    The first line is a header if it reads `path,label`. It is also a header, such as `image,class`, if its first field
+    has no file suffix and that of the second line has one.
+
+    A line becomes a reject if it has no label, or if its path leads outside `root` by `..`, an absolute path, a scheme
+    or a symbolic link. The offset of the reject is the line's number.
+
+    Args:
+      path: the CSV file, in UTF-8.
+      root: the folder that the paths are relative to; it may itself be relative to the folder of the CSV file.
 
     Raises:
-      UsageError: the file is not UTF-8, or `root` is no folder.
+      UsageError: the file is not UTF-8, or `root` is not a folder.
     """
     text = _csv_text(path, "expected lines of path,label")
     lines = list(_numbered_lines(text))
@@ -234,7 +265,10 @@ def list_csv(path: str, root: str) -> ImageListing:
 
 
 def _has_header(lines: Sequence[tuple[int, str]], names: Sequence[str]) -> bool:
-    """Whether the first line of a list has these names, or a name without a suffix where the second's path has one."""
+    """Whether the first line of a CSV file is a header.
+
+    It is if its fields are `names`, or if its first field has no file suffix and that of the second line has one.
+    """
     if not lines:
         return False
     first, *second = ([field.strip() for field in _fields(line)] for _, line in lines[:2])
@@ -245,7 +279,13 @@ def _has_header(lines: Sequence[tuple[int, str]], names: Sequence[str]) -> bool:
 
 
 def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> ImageListing:
-    """Returns images by numbered lines of the CSV file `path`, which itself is not read: see `list_csv`."""
+    """Lists images by the lines of a CSV file, as `list_csv` does, but does not read the file.
+
+    Args:
+      lines: the number, from 1, and the text of each line, without a header.
+      path: the CSV file.
+      root: the folder that the paths are relative to.
+    """
     if not is_absolute(root):
         root = storage.join(os.path.dirname(path), root) if os.path.dirname(path) else root
     if storage.is_local(root) and not os.path.isdir(root):
@@ -265,7 +305,7 @@ def list_lines(lines: Iterable[tuple[int, str]], path: str, root: str) -> ImageL
 
 
 def _problem(row: list[str], folder: _Root) -> tuple[CellError | None, str | None]:
-    """What is wrong with a line, and in which column."""
+    """Returns the error about a line, and its column; None, None if the line is fine."""
     if len(row) != 2:
         return _wrong_width(row, "path,label"), None
     name, label = row
@@ -288,15 +328,15 @@ def _listing(good: list[tuple[str, str, str]], rejects: list[Reject]) -> ImageLi
 
 @dataclasses.dataclass(frozen=True)
 class ImageItem:
-    """An image, or a pair of images, to predict.
+    """An image, or a pair of images, to predict on.
 
     Attributes:
-      source: the image's path, or the CSV file that names the pair.
-      place: the image's index, from 0; or the line number in the CSV file, from 1.
-      files: the images' paths by input.
-      names: the names of a pair's images in the CSV file.
+      source: the path of the image, or of the CSV file that lists the pair.
+      place: the index of the image, from 0; or the line number in the CSV file, from 1.
+      files: the paths of the images, by name of the model's input.
+      names: the names of a pair's images in the CSV file; empty for a single image.
       problem: why the item is invalid; None if it is valid.
-      raw: the raw bytes for a reject: the line of the CSV file, or the image's path.
+      raw: the raw bytes for a reject: the line of the CSV file, or the path of the image.
     """
 
     source: str
@@ -308,34 +348,35 @@ class ImageItem:
 
     @property
     def shown(self) -> str:
-        """Its name in text output."""
+        """The name of the item in text output."""
         return plain(" ".join(self.names or (self.source,)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """Items in order, and about how many there are: blank lines and headers count too."""
+    """Items in order, and approximately how many there are. The count includes blank lines and headers."""
 
     items: Iterator[ImageItem]
     count: int
 
 
 def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> Listed:
-    """Returns the items of the input files: images, or CSV files with a pair of images a line.
+    """Lists the items to predict on: each file is an image, or for a model of pairs a CSV file with a pair in each
+    line.
 
     Args:
-      schema: of the dataset that the model was trained on.
+      schema: the schema of the dataset that the model was trained on.
       paths: the input files.
-      root: the value of `--root`.
+      root: the folder that the paths in a CSV file are relative to; None: the folder of the CSV file.
 
     Raises:
-      UsageError: a file or `root` does not fit the format. Raised by the call, before the first item.
+      UsageError: a file or `root` does not fit the format. Raised by this call, before the first item.
     """
     return list_pairs(paths, root) if schema.pairs else list_images(paths)
 
 
 def list_images(paths: Sequence[str]) -> Listed:
-    """Lists files, each of which is an image."""
+    """Lists files that are images."""
     check_first(paths)
     items = (
         ImageItem(path, place, {"image": path}, problem=name_problem(path), raw=os.fsencode(path))
@@ -345,17 +386,18 @@ def list_images(paths: Sequence[str]) -> Listed:
 
 
 def list_pairs(paths: Sequence[str], root: str | None) -> Listed:
-    """Reads the pairs in UTF-8 CSV files. Blank lines are skipped, and so is a header: `left,right`, or without paths.
+    """Reads the pairs of images in CSV files, in UTF-8. Skips blank lines, and a header such as `left,right`.
 
     Args:
       paths: the CSV files.
-      root: the folder that the images' paths are relative to, and must stay inside; None: each CSV file's folder.
+      root: the folder that the images' paths are relative to, and must not lead out of; None: the folder of each CSV
+        file.
 
     Returns:
-      Items, one for each line; that of an invalid line has its `problem` set.
+      An item for each line. The item of an invalid line has a `problem`.
 
     Raises:
-      UsageError: a file is not UTF-8, or `root` is not a folder. Raised by the call, before the first item.
+      UsageError: a file is not UTF-8, or `root` is not a folder. Raised by this call, before the first item.
     """
     if root is not None and storage.is_local(root) and not os.path.isdir(root):
         raise UsageError(f"--root {root}: no such folder; it is the folder that the images' paths are relative to")
@@ -366,6 +408,7 @@ def list_pairs(paths: Sequence[str], root: str | None) -> Listed:
 
 
 def _csv_text(path: str, expected: str) -> str:
+    """Returns the text of a CSV file in UTF-8."""
     try:
         return storage.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -373,6 +416,7 @@ def _csv_text(path: str, expected: str) -> str:
 
 
 def _pairs(path: str, text: str, root: str) -> Iterator[ImageItem]:
+    """Yields an item for each line of a CSV file."""
     folder = _Root(root or ".", "the CSV file, or --root")
     lines = list(_numbered_lines(text))
     for number, line in lines[1:] if _has_header(lines, PAIR) else lines:

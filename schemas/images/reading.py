@@ -1,6 +1,6 @@
-"""Reads image files, checks them before they are decoded, and puts them in batches that fit in memory.
+"""Reads image files, checks them before they are decoded, and groups them in batches that fit in memory.
 
-The job and the commands that predict read files by the same limits, with the same reasons for rejects.
+The job and the commands that predict use the same limits, and the same reasons for rejects.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from schemas.images.listing import ImageItem, plain
 from schemas.rejects import Reject
 from schemas.spec.images import ImageOptions
 
-ERRORS = (BadImage, MillraceError, MemoryError)  # what reading and decoding a file may raise; see `ImageFile.refusal`
-_NODES = re.compile(r"^(?:\{\{[^}]*\}\}\s*)+")  # the ops that raised an error: different ones in a job and a model
+ERRORS = (BadImage, MillraceError, MemoryError)  # errors of reading and decoding that `ImageFile.refusal` explains
+# Names of ops in TensorFlow's messages. They are removed, since they differ between a job and a model.
+_NODES = re.compile(r"^(?:\{\{[^}]*\}\}\s*)+")
 
 _OPS = re.compile(r" \[\[| \[Op:")
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageRefusal:
-    """Why a file is rejected: the fields of a reject."""
+    """Why an image file is rejected: the stage, the reason and the detail of a reject."""
 
     stage: str
     reason: str
@@ -34,7 +35,7 @@ class ImageRefusal:
 
 
 class ImageFile:
-    """Reads and checks a file: call `measure` first, which opens nothing, then `read`."""
+    """Reads and checks an image file. First call `measure`, which does not open the file, then `read`."""
 
     def __init__(self, path: str, images: ImageOptions) -> None:
         self._path = path
@@ -46,7 +47,7 @@ class ImageFile:
         """Returns the size of the file in bytes.
 
         Raises:
-          BadImage: a folder, a pipe or a device, whose reading might never end; or too many bytes.
+          BadImage: the path is a folder, a pipe or a device, which might never end; or the file is too large.
           MillraceError: there is no such file.
         """
         self._size = _size(self._path)
@@ -55,10 +56,10 @@ class ImageFile:
         return self._size
 
     def read(self) -> tuple[bytes, ImageHeader]:
-        """Returns the bytes, and the header of an image that may be decoded.
+        """Returns the bytes of the file, and the header of the image, which may be decoded.
 
         Raises:
-          BadImage: what `check_image` raises.
+          BadImage: `check_image` refuses the image.
           MillraceError: the file cannot be read.
         """
         data = storage.read_bytes(self._path)
@@ -66,7 +67,11 @@ class ImageFile:
         return data, check_image(data, self._images)
 
     def refusal(self, error: BaseException) -> ImageRefusal:
-        """Returns the refusal for one of ERRORS."""
+        """Returns why the file is rejected.
+
+        Args:
+          error: one of ERRORS, raised while the file was read or decoded.
+        """
         if isinstance(error, BadImage):
             reason, detail = error.reason, error.detail
         elif isinstance(error, MemoryError):
@@ -78,18 +83,19 @@ class ImageFile:
 
 
 def undecodable(header: ImageHeader, data: bytes, error: Exception) -> BadImage:
-    """Returns the error for a file whose header is accepted but which TensorFlow cannot decode."""
+    """Returns the error about a file with a good header that TensorFlow cannot decode."""
     reason = "truncated_image" if ends_early(header, data) else "undecodable_image"
     return BadImage(reason, f"{header.format.upper()}, {header.height} x {header.width} pixels: {decoder_says(error)}")
 
 
 def decoder_says(error: Exception) -> str:
-    """Returns the decoder's message, without the names of ops that TensorFlow adds."""
+    """Returns the message of TensorFlow's decoder, without the names of ops."""
     lines = _OPS.split(str(getattr(error, "message", error)), maxsplit=1)[0].strip().splitlines()
     return _NODES.sub("", lines[-1].strip())[:300] if lines else type(error).__name__
 
 
 def _size(path: str) -> int:
+    """Returns the size of a file. Raises BadImage if the path is not a regular file."""
     if not storage.is_local(path):
         return storage.stat(path).size
     with storage.wrap_errors(path):
@@ -102,12 +108,19 @@ def _size(path: str) -> int:
 BATCH_SIZE = 64
 BATCH_BYTES = 64 << 20  # maximum size of the files in a batch; a larger file is a batch of its own
 DECODING_BYTES = 1 << 30  # maximum memory to decode all images of a batch
-READERS = 4  # threads, since reading is mostly waiting, especially on a network disk
+READERS = 4  # the number of reading threads, which mostly wait, especially on a network disk
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckedFile:
-    """A file that passed the checks."""
+    """An image file that passed the checks.
+
+    Attributes:
+      data: the bytes of the file.
+      header: the header of the image.
+      decoding: the approximate memory that decoding takes, in bytes.
+      read: the `ImageFile` that read it, which explains later errors.
+    """
 
     data: bytes
     header: ImageHeader
@@ -117,7 +130,7 @@ class CheckedFile:
 
 @dataclasses.dataclass(frozen=True)
 class ReadItem:
-    """An item and its files by input, or its reject."""
+    """An item with its files, by name of the model's input; or with its reject."""
 
     item: ImageItem
     files: Mapping[str, CheckedFile]
@@ -125,17 +138,17 @@ class ReadItem:
 
     @property
     def size(self) -> int:
-        """The bytes of its files."""
+        """The size of the item's files, in bytes."""
         return sum(len(file.data) for file in self.files.values())
 
     @property
     def decoding(self) -> int:
-        """About the memory that decoding them takes, in bytes."""
+        """The approximate memory that decoding the item's files takes, in bytes."""
         return sum(file.decoding for file in self.files.values())
 
 
 def read_item(item: ImageItem, images: ImageOptions) -> ReadItem:
-    """Reads the files of an item, and checks their sizes and headers."""
+    """Reads the files of an item, and checks their sizes and headers. An invalid item gets a reject."""
     files: dict[str, CheckedFile] = {}
     if item.problem is not None:
         return ReadItem(item, {}, reject_of(item, "", ImageRefusal("list", item.problem.reason, item.problem.detail)))
@@ -151,7 +164,14 @@ def read_item(item: ImageItem, images: ImageOptions) -> ReadItem:
 
 
 def batches(everything: Iterator[ReadItem], batch_size: int) -> Iterator[list[ReadItem]]:
-    """Yields batches in order, rejects included, within the limits on images, bytes and decoding memory."""
+    """Groups items in batches, in order, within limits on their number, their bytes, and the memory to decode them.
+
+    Rejects are part of the batches.
+
+    Args:
+      everything: the items.
+      batch_size: the largest number of items in a batch.
+    """
     batch: list[ReadItem] = []
     size = decoding = 0
     for read in everything:
@@ -165,7 +185,13 @@ def batches(everything: Iterator[ReadItem], batch_size: int) -> Iterator[list[Re
 
 
 def reject_of(item: ImageItem, name: str, refusal: ImageRefusal) -> Reject:
-    """Returns the reject of an item. `name`: the input whose file is refused; '' if it is the item itself."""
+    """Returns the reject of an item.
+
+    Args:
+      item: the item.
+      name: the model's input with the refused file; '' if the item itself is refused.
+      refusal: why.
+    """
     several = len(item.files) > 1
     detail = f"{plain(item.files[name])}: {refusal.detail}" if several and name in item.files else refusal.detail
     column = name or None if several else None

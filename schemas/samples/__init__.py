@@ -1,3 +1,3 @@
-"""Synthetic sample files, in the shape of the datasets whose schemas ship."""
+"""Generates synthetic sample files in the format of the datasets whose schemas ship."""
 
 __all__ = ["command", "images", "tables"]

@@ -1,4 +1,6 @@
-"""`python -m schemas.samples NAME OUTPUT`: synthetic rows in the format of a shipped schema, or synthetic images."""
+"""`python -m schemas.samples NAME OUTPUT`: generates synthetic rows in the format of a shipped schema, or synthetic
+images.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ SIDE = 80  # pixels
 
 Mask = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.bool_]]
 
-# Whether a point lies in the shape; (0, 0) is its centre, and it reaches to about 1.
+# For each shape, a function that tells whether the point (y, x) is in it. The shape's centre is (0, 0), and its radius
+# about 1.
 SHAPES: dict[str, Mask] = {
     "disc": lambda y, x: y**2 + x**2 < 1,
     "square": lambda y, x: (abs(y) < 0.85) & (abs(x) < 0.85),
@@ -29,11 +30,13 @@ SHAPES: dict[str, Mask] = {
 
 
 def draw(shape: str, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Draws one image, uint8 `[SIDE, SIDE, 3]`."""
+    """Draws an image of a shape, at a random place, size and colour: uint8 `[SIDE, SIDE, 3]`."""
     radius = rng.uniform(0.34, 0.46) * SIDE
     center = rng.uniform(radius, SIDE - radius, 2)
+    # The coordinates of each pixel in units of the radius, seen from the centre.
     y, x = (np.mgrid[:SIDE, :SIDE] - center[:, None, None]) / radius
     background, color = rng.integers(0, 256, (2, 3))
+    # Draw another colour until it differs clearly from the background.
     while abs(background - color).sum() < 200:
         color = rng.integers(0, 256, 3)
     image = np.where(SHAPES[shape](y, x)[..., None], color, background) + rng.normal(0, 4, (SIDE, SIDE, 3))
@@ -41,8 +44,13 @@ def draw(shape: str, rng: np.random.Generator) -> NDArray[np.uint8]:
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """Returns a PNG file of uint8 `[height, width, 3]` (https://www.w3.org/TR/png-3/), each row unfiltered."""
+    """Encodes an image as a PNG file (https://www.w3.org/TR/png-3/), without filters.
+
+    Args:
+      image: uint8 `[height, width, 3]`.
+    """
     height, width, _ = image.shape
+    # Each row begins with the number of its filter; 0 means that the row is not filtered.
     rows = np.concatenate([np.zeros((height, 1), np.uint8), image.reshape(height, -1)], axis=1)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -54,13 +62,13 @@ def png(image: NDArray[np.uint8]) -> bytes:
 
 
 def drawn(folder: str) -> list[str]:
-    """Returns the images in a folder that `write_shapes` wrote, by their names."""
+    """Returns the images in a folder that `write_shapes` wrote, recognized by their names."""
     name = f"{'[0-9]' * 5}.png"
     return [path for shape in SHAPES for path in glob.glob(os.path.join(glob.escape(folder), shape, name))]
 
 
 def write_shapes(folder: str, *, per_shape: int, seed: int) -> int:
-    """Writes `per_shape` images of every shape as `folder/<shape>/<number>.png`. Returns how many there are."""
+    """Writes `per_shape` images of every shape, as `folder/<shape>/<number>.png`. Returns the number of images."""
     rng = np.random.default_rng(seed)
     for shape in SHAPES:
         os.makedirs(os.path.join(folder, shape), exist_ok=True)

@@ -1,9 +1,9 @@
-"""Generates synthetic CSV files in the format of the shipped datasets. Metrics on them mean nothing.
+"""Generates synthetic CSV files in the format of the shipped datasets. Metrics on these files mean nothing.
 
     python -m schemas.samples covertype covertype.csv --rows 20000 --seed 1
 
-Each has a signal that can be learned, so that a trained model does clearly better than the most frequent class. Rows
-are made and written in blocks, so that memory stays flat.
+Each file has a signal that can be learned, so that a trained model is clearly better than always predicting the most
+frequent class. Rows are generated and written in blocks, so that memory does not grow with the number of rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from schemas import storage
 from schemas.errors import UsageError
 
-BLOCK = 8192  # rows
+BLOCK = 8192  # the number of rows that are generated at once
 
 # Per Covertype class 1 to 7: its share, elevation (m), slope (degrees), weights of the wilderness areas, and the first
 # of the twelve neighbouring soil types that it is found on.
@@ -35,7 +35,8 @@ _AREAS = (
     (0.24, 0.11, 0.65, 0.00),
 )
 _FIRST_SOIL = (20, 16, 0, 2, 12, 4, 28)
-_LOWER, _FURTHER = 230, 6  # with a drift of 1: how many metres lower each class is found, and on soils how much further
+# With a drift of 1, each class is found so many metres lower, and on soils with a number so much higher.
+_LOWER, _FURTHER = 230, 6
 
 _EDUCATION = ("HS-grad", "Some-college", "Bachelors", "Masters", "Assoc-voc", "11th", "Doctorate")
 _EDUCATION_NUM = (9, 10, 13, 14, 11, 7, 16)
@@ -56,15 +57,23 @@ TITANIC_HEADER = "pclass,survived,name,sex,age,sibsp,parch,ticket,fare,cabin,emb
 
 
 def _draw(rng: np.random.Generator, weights: NDArray[np.float64]) -> NDArray[np.intp]:
-    """For each row of weights (rows, k) an index in [0, k) by its weights."""
+    """Draws an index in [0, k) for each row of weights `[rows, k]`, with probabilities proportional to the weights."""
+    # Counts the cumulative sums that a uniform random number has reached: this is the index of its weight.
     sums = np.cumsum(weights, axis=1)
     return (rng.random((len(weights), 1)) * sums[:, -1:] >= sums).sum(axis=1)
 
 
 def covertype_rows(rows: int, rng: np.random.Generator, drift: float = 0.0) -> NDArray[np.int64]:
-    """Draws (rows, 55) integers: 10 terrain columns, 4 and 40 columns of which one each is 1, the class 1 to 7.
+    """Draws rows of Covertype: int64 `[rows, 55]`.
 
-    `drift`: how far the classes have moved, to lower places and other soils; 1: a model of before is wrong on half.
+    The columns are 10 about the terrain, 4 and 40 groups of 0/1 columns with one 1 each (wilderness area and soil
+    type), and the class from 1 to 7.
+
+    Args:
+      rows: the number of rows.
+      rng: the random generator.
+      drift: how far the classes have moved, to lower places and other soils, from 0 to 1. At 1, a model that was
+        trained without drift is wrong on half of the rows.
     """
     kind = rng.choice(7, size=rows, p=_SHARES)
 
@@ -99,7 +108,10 @@ def covertype_rows(rows: int, rng: np.random.Generator, drift: float = 0.0) -> N
 
 
 def mnist_csv_rows(rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Draws (rows, 785) integers: the digit, then 28 x 28 grey values of a blot whose place tells the digit."""
+    """Draws rows of MNIST: int64 `[rows, 785]`, the digit and 28 x 28 grey values.
+
+    Each image shows a blot on a circle. Its angle tells the digit.
+    """
     digit = rng.integers(0, 10, rows)
     turn = 2 * np.pi * digit / 10
     y = 13.5 + 8 * np.sin(turn) + rng.normal(0, 1, rows)
@@ -111,7 +123,9 @@ def mnist_csv_rows(rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def census_rows(rows: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
-    """Rows of 15 texts in the order of CENSUS_HEADER; '?' for missing; the label is '<=50K' or '>50K'."""
+    """Draws rows of Census: 15 texts in the order of CENSUS_HEADER. '?' means missing, and the label is '<=50K' or
+    '>50K'.
+    """
     education = rng.integers(0, len(_EDUCATION), rows)
     age = rng.integers(17, 91, rows)
     married = rng.random(rows) < 0.5
@@ -145,7 +159,9 @@ def census_rows(rows: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
 
 
 def titanic_rows(rows: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
-    """Rows of 14 texts in the order of TITANIC_HEADER, with commas in names and places, and '?' for missing."""
+    """Draws rows of Titanic: 14 texts in the order of TITANIC_HEADER. Names and places contain commas; '?' means
+    missing.
+    """
     out: list[tuple[str, ...]] = []
     for i in range(rows):
         pclass, woman = int(rng.choice([1, 2, 3], p=[0.25, 0.2, 0.55])), rng.random() < 0.36
@@ -173,6 +189,8 @@ def titanic_rows(rows: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
 
 
 def _integers(make: Callable[..., NDArray[np.int64]]) -> Callable[..., bytes]:
+    """Returns a function that draws a block of integer rows with `make`, and returns them as CSV text."""
+
     def text(rows: int, rng: np.random.Generator, **settings: float) -> bytes:
         import pyarrow as pa
         from pyarrow import csv as pa_csv
@@ -196,7 +214,7 @@ def _titanic_text(rows: int, rng: np.random.Generator) -> bytes:
     return out.getvalue().encode()
 
 
-# By name: the header line, or '' for none, and what makes a block of rows.
+# By name of the sample: the header line ('' for no header), and the function that generates a block of rows.
 SAMPLES: dict[str, tuple[str, Callable[..., bytes]]] = {
     "covertype": ("", _integers(covertype_rows)),
     "census": (CENSUS_HEADER, _census_text),
@@ -205,13 +223,17 @@ SAMPLES: dict[str, tuple[str, Callable[..., bytes]]] = {
 }
 
 
-DRIFTS = ("covertype",)  # those whose classes can be made to drift
+DRIFTS = ("covertype",)  # the samples with an option `drift`
 
 
 def sample_blocks(name: str, *, rows: int, seed: int, drift: float = 0.0) -> Iterator[bytes]:
-    """Yields the file's bytes, block by block: the header where there is one, then `rows` rows;
+    """Yields the bytes of a sample file, block by block: the header, if there is one, then the rows.
 
-    `drift`: of `DRIFTS` alone.
+    Args:
+      name: the name of the sample.
+      rows: the number of rows.
+      seed: the random seed. The same seed gives the same file.
+      drift: how far the classes have moved, from 0 to 1; other values than 0 only for the samples in `DRIFTS`.
     """
     header, make = SAMPLES[name]
     settings = {"drift": drift} if drift else {}
@@ -222,7 +244,18 @@ def sample_blocks(name: str, *, rows: int, seed: int, drift: float = 0.0) -> Ite
 
 
 def write_sample(name: str, path: str, *, rows: int, seed: int, drift: float = 0.0) -> None:
-    """Writes a sample to a file, local or gs://, which appears under its name when it is complete."""
+    """Writes a sample to a file, local or gs://. The file gets its name when it is complete.
+
+    Args:
+      name: the name of the sample.
+      path: the file.
+      rows: the number of rows.
+      seed: the random seed.
+      drift: how far the classes have moved, from 0 to 1 (see `sample_blocks`).
+
+    Raises:
+      UsageError: the file cannot be written.
+    """
     storage.check_scheme(path)
     storage.check_output(path)
     try:
