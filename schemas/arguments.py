@@ -203,6 +203,7 @@ def _problem(error: CycloptsError, words: Sequence[str], instead: Mapping[str, s
     unused = error.unused_tokens or []
     if misspelt := next((word for word in unused if word.startswith("-")), None):
         return unexpected(misspelt, _flags(app), instead)
+    # Cyclopts reports only the first missing flag. Name all required flags that were not typed.
     typed = {word.partition("=")[0].replace("-", "_") for word in words}
     required = [argument.name for argument in app.assemble_argument_collection() if argument.required]
     missing = [name for name in required[required.index(error.argument.name) :] if name.replace("-", "_") not in typed]

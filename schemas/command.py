@@ -235,6 +235,7 @@ def size(count: float) -> str:
     ('775 MB', '1.23 kB')
     """
     units = ["bytes", "kB", "MB", "GB", "TB"]
+    # From 999.5 on, a number rounds to 1,000, so the next unit is used.
     while count >= 999.5 and len(units) > 1:
         count /= 1000
         units.pop(0)

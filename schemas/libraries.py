@@ -66,6 +66,7 @@ def quick_import(*names: str) -> None:
     try:
         for name in names:
             importlib.import_module(name)
+        # Moves all objects that exist now out of the collector's sight.
         gc.freeze()
     finally:
         if enabled:
@@ -125,6 +126,7 @@ def without_log() -> Iterator[None]:
     end = f"{os.getpid()} {os.urandom(8).hex()}\n"
     with contextlib.ExitStack() as stack:
         try:
+            # Keeps a copy of the real standard error, under a number from 3 on, which child processes do not inherit.
             stderr = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, 3)
             stack.callback(os.close, stderr)
             process = subprocess.Popen(  # noqa: S603 - this very Python

@@ -59,6 +59,8 @@ def storage_request(path: str, describe: Callable[[BaseException], str]) -> dict
     longest = RETRY_SECONDS * _LONGEST_DELAY
     retry = DEFAULT_RETRY.with_timeout(RETRY_SECONDS).with_delay(initial=min(1.0, longest), maximum=longest)
 
+    # The client calls this with each request. `after_failure` is called after each failed try, and ends the retries by
+    # raising the error.
     def repeated(request: Callable[..., Any]) -> Any:
         begun, noted = time.monotonic(), False
 

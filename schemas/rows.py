@@ -295,4 +295,5 @@ def list_array(values: np.ndarray | pa.BinaryArray, keep: np.ndarray | None) -> 
     else:
         flat = values if keep is None else values.take(pa.array(keep))
         count, width = len(flat), 1
+    # The list of row i is flat[offsets[i] : offsets[i + 1]], so the offsets are 0, width, 2 * width, ...
     return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * width), flat)

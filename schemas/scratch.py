@@ -102,6 +102,7 @@ def _use(folder: str, process: int) -> bool:
         os.close(handle)
         _remove_unused(folder)
 
+    # `atexit` would run in a process that is forked from this one, too, and remove the folder.
     Finalize(None, leave, exitpriority=_LAST)  # a fork of this process does not call it
     return True
 

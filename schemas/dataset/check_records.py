@@ -64,6 +64,8 @@ class RecordCheck:
             return self(records[:half]) | later
         # In a dict the last value of a key stays, so reverse the faults to keep the first one of each record.
         faults = dict(reversed([*self._form(batch)]))
+        # Check the content only of records without a fault so far. `good` maps their indices back to those in the
+        # batch.
         if self._features and len(faults) < batch.num_rows:
             good = np.setdiff1d(np.arange(batch.num_rows), np.array(list(faults), np.int64))
             rest = batch.take(pa.array(good)) if faults else batch
@@ -106,6 +108,7 @@ def _number_faults(batch: pa.RecordBatch, feature: StoredFeature) -> Iterator[Fa
     has_limits = feature.low is not None or feature.high is not None
     if place < 0 or pa.types.is_null(batch.column(place).type) or not (feature.finite or has_limits):
         return  # no record of the batch has a value, or any value is valid
+    # All values of the column one after the other, and for each value the index of its record.
     values, rows = np.asarray(batch.column(place).flatten()), np.asarray(pc.list_parent_indices(batch.column(place)))
     if feature.finite:
         for i in np.flatnonzero(~np.isfinite(values)):
@@ -213,6 +216,7 @@ class ShardCheck:
                     place = f"record {frames.first + i:,} at bytes {start:,} to {end:,}"
                     damaged.append(f"{place}: does not match its checksum")
                 if check:
+                    # Damaged records are reported already, so only the others are checked against the schema.
                     intact = np.delete(np.arange(len(frames.records)), frames.damaged).tolist()
                     for i, what in check([frames.records[i] for i in intact]).items():
                         at = frames.offsets[intact[i]]

@@ -161,6 +161,7 @@ class LocalCache:
         for folder, _, names in os.walk(self._folder):
             for name in filter(TEMPORARY.fullmatch, names):
                 storage.delete(os.path.join(folder, name))
+        # The bytes by which the cache would exceed its limit after the copies.
         missing = sum(file.bytes for file in lacking) + _size_of(self._folder) - self._limit
         for run_dir in self._unused() if missing > 0 else ():
             missing -= _size_of(run_dir)

@@ -316,6 +316,7 @@ def _joined(parts: Iterable[InputPart]) -> InputPart:
     if len(parts) == 1:
         return parts[0]
     headers = tuple(sorted({header for part in parts for header in part.headers}))
+    # The parts have headers of their own, so the indices of headers change when the parts are joined.
     inputs = [
         file.model_copy(update={"header": None if file.header is None else headers.index(part.headers[file.header])})
         for part in parts

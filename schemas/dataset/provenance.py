@@ -109,6 +109,7 @@ def sources_of(dataset: OpenDataset, places: np.ndarray) -> tuple[list[str], np.
       `[rows]`.
     """
     files = _files(dataset, places)
+    # Look each distinct file up once; `which` says which of them each record comes from.
     keys, which = np.unique(places[:, 0], return_inverse=True)
     paths = [files[key].path if key in files else "" for key in keys.tolist()]
     return [paths[i] for i in which.tolist()], places[:, 1]
@@ -175,6 +176,7 @@ def _read(file: Input | None, offsets: Sequence[int], dataset: OpenDataset) -> t
     raws = form.read_records(opened, schema, offsets)
     batch = form.decode_records(opened, schema, [*raws.values()], [*raws]).batch
     columns = {column.name: batch.column(column.name).to_pylist() for column in raw_columns(schema)}
+    # Rows that are rejected now are not in the batch, so the offset identifies each row.
     rows: dict[int, Mapping[str, str]] = {
         offset: {name: ", ".join(map(_text, cells[place] or ())) for name, cells in columns.items()}
         for place, offset in enumerate(batch.column(OFFSET).to_pylist())

@@ -49,6 +49,7 @@ def leftovers(data_dir: str, *, keep_previous: bool = True, lease: Lease | None 
         unread += _unread(data_dir, manifest, runs)
     else:
         in_use = set(orphans(data_dir))
+    # Temporary files of unfinished writes in runs that are in use.
     for run in in_use:
         names = folders.walk(layout.join(data_dir, run))
         unread += [layout.join(run, name) for name in names if _is_stray(os.path.basename(name))]

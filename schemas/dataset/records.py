@@ -235,6 +235,7 @@ class RecordTable(Sequence[dict[str, Any]]):
         first = [name if len(name) <= 2 * _CELL else f"{name[: 2 * _CELL - 3]}..." for name in names]
         margin = max(map(len, first), default=0)
         columns = [[_cell(record.get(name), words.get(name)) for name in names] for record in self.rows]
+        # Each round yields a table of as many records as fit into a line, at least one.
         start = 0
         while start < len(columns):
             widths: list[int] = []
@@ -301,6 +302,7 @@ def read_records(dataset: OpenDataset, split: str, n: int) -> RecordTable:
     rows = []
     for i in range(len(serialized)):
         row = {}
+        # Declared features come first, in alphabetical order, then undeclared ones.
         for name in sorted(columns, key=lambda name: (name not in described, name)):
             values = [_text(value) for value in columns[name][i] or ()]
             scalar = name in described and described[name].shape == () and len(values) == 1

@@ -167,6 +167,7 @@ def contact_sheet(records: RecordTable) -> bytes:
     width = max(picture.width for picture in pictures)
     height = max(picture.height for picture in pictures)
     font = ImageFont.load_default(12)
+    # About twice as many images across as rows of images.
     across = min(len(pictures), _ACROSS, math.ceil(math.sqrt(2 * len(pictures))))
     cell = (max(width, 72) + _GAP, height + _LINE + _GAP)
     sheet = PIL.Image.new("RGB", (across * cell[0] + _GAP, math.ceil(len(pictures) / across) * cell[1] + _GAP), "white")
@@ -174,6 +175,7 @@ def contact_sheet(records: RecordTable) -> bytes:
     for i, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
         left, top = _GAP + i % across * cell[0], _GAP + i // across * cell[1]
         sheet.paste(picture, (left, top + height - picture.height))
+        # The longest beginning of the caption that is as wide as the image's cell.
         fits = next(
             (n for n in range(len(caption), 0, -1) if draw.textlength(caption[:n], font=font) <= cell[0] - 2), 0
         )

@@ -85,6 +85,7 @@ def _lines(statistics: dict[str, Any]) -> Iterator[str]:
         estimated |= any(cell.startswith("~") for cell in marked)
     if estimated:
         sketches = statistics["sketches"]
+        # The standard error of an estimate from the k smallest hashes, relative to the number of distinct values.
         error = 1 / math.sqrt(sketches["distinct_values"] - 2)
         yield ""
         yield (

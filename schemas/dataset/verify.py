@@ -102,6 +102,7 @@ def _checks(
       A function for each file, the largest file first, so that the threads end at about the same time; and an issue if
       records cannot be checked against the schema.
     """
+    # Which file has which content, to recognize files that were swapped.
     by_content: dict[Content, list[str]] = collections.defaultdict(list)
     for shard in manifest.shards:
         by_content[shard.bytes, shard.crc32c].append(shard.path)

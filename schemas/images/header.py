@@ -84,6 +84,7 @@ def read_header(data: bytes) -> ImageHeader:
 
 def ends_early(header: ImageHeader, data: bytes) -> bool:
     """Returns whether the marker at the end of an image file is missing. If the file cannot be decoded, it was cut."""
+    # A JPEG ends with the marker EOI (ff d9), after its last scan (ff da). A PNG ends with the chunk IEND.
     if header.format == "jpeg":
         return data.rfind(b"\xff\xd9") < data.rfind(b"\xff\xda")
     return b"IEND" not in data

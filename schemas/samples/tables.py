@@ -102,6 +102,7 @@ def covertype_rows(rows: int, rng: np.random.Generator, drift: float = 0.0) -> N
     out[row_numbers, 10 + _draw(rng, np.take(np.array(_AREAS), kind, axis=0))] = 1
     soil = np.take(_FIRST_SOIL, kind) + np.minimum(rng.geometric(0.3, rows) - 1, 11)
     soil = (soil + round(_FURTHER * drift)) % 40
+    # One row in ten is on a random soil.
     out[row_numbers, 14 + np.where(rng.random(rows) < 0.1, rng.integers(0, 40, rows), soil)] = 1
     out[:, 54] = kind + 1
     return out
@@ -113,6 +114,7 @@ def mnist_csv_rows(rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
     Each image shows a blot on a circle. Its angle tells the digit.
     """
     digit = rng.integers(0, 10, rows)
+    # The digit sets the angle at which the blot lies on a circle around the centre.
     turn = 2 * np.pi * digit / 10
     y = 13.5 + 8 * np.sin(turn) + rng.normal(0, 1, rows)
     x = 13.5 + 8 * np.cos(turn) + rng.normal(0, 1, rows)

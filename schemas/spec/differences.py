@@ -34,6 +34,7 @@ def _differences(place: str, first: Any, second: Any, called: tuple[str, str]) -
         return
     lists = [_by_name(value) for value in (first, second)]
     if all(isinstance(value, dict) for value in lists):
+        # Keys in the order of the first schema, then those that only the second one has.
         names = [*lists[0], *(name for name in lists[1] if name not in lists[0])]
         for name in names:
             inside = f"{place}{name}: "

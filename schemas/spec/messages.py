@@ -95,6 +95,7 @@ def explain(error: ValidationError, value: object, lines: Mapping[Path, int]) ->
         if form is not None and details["type"] != "value_error" and form[0] in reasons:
             continue  # the value has one of the allowed forms, with a mistake; that the other forms do not fit is clear
         for place, message in _explained(path, details, value):
+            # A missing key has no line of its own: take the line of the nearest key above it.
             line = next(lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in lines)
             mistakes.setdefault((place, message), Mistake(line, place, message))
     more = len(refused) - len(errors)

@@ -82,6 +82,7 @@ def assign_splits(hashes: np.ndarray, split: HashSplit) -> np.ndarray:
       Indices in SPLITS, int8 `[n]`.
     """
     shares = [getattr(split, name) for name in SPLITS]
+    # The last split with a share takes all hashes above the limits, so that rounding cannot leave a gap.
     last = max(i for i, share in enumerate(shares) if share > 0)
     # Compare the upper 53 bits as integers: a share, which is a float, has no more bits.
     limits = np.array([round(sum(shares[: i + 1]) * 2**53) for i in range(last)], np.uint64)

@@ -51,7 +51,7 @@ class CsvOptions(Strict):
     header: Literal["auto", "present", "none"] = "auto"  # auto: the first line is a header if it has the columns' names
     columns: tuple[str, ...] | None = None  # the names of the columns, in order, if the files have no header
     num_columns: Annotated[int, Field(gt=0, le=MAX_COLUMNS)] | None = (
-        None  # how many columns, where neither a header nor `columns` says
+        None  # the number of columns, for files without a header if `columns` is not given
     )
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     quote: Annotated[str, Field(min_length=1, max_length=1)] = '"'
@@ -189,6 +189,7 @@ class Schema(Declared):
     def _columns(self) -> Iterator[Mistake]:
         """Yields features that read a column that does not exist, or that another feature reads."""
         width = self.csv.width
+        # If the schema names all columns, a name and a position can mean the same column, so names become positions.
         places = None if self.csv.columns is None else {name: i for i, name in enumerate(self.csv.columns)}
         taken: dict[ColumnRef, str] = {}
         for path, item in self._items():

@@ -79,11 +79,13 @@ class DigestedBlocks:
     def _take(self, data: memoryview) -> None:
         """Adds bytes that were read to the digests of their blocks, and closes each block that ends among them."""
         while len(data):
+            # The block that the next byte belongs to, and the offset of this byte in the block.
             number, inside = divmod(self._position, BLOCK_BYTES)
             if not inside:
                 self._close()
                 if self._start <= self._position and (self._end is None or self._position < self._end):
                     self._open, self._number = hashlib.sha256(), number
+            # At most up to the end of the block. Bytes outside all blocks of the range are only counted.
             part = data[: BLOCK_BYTES - inside]
             if self._open is not None:
                 self._open.update(part)

@@ -171,6 +171,7 @@ def links_to(root: str, names: Iterable[str]) -> list[str]:
     """
     if not is_local(root):
         return []
+    # Collect the names and all folders above them: in each round, the parents that are new.
     below = set(names)
     todo = below
     while todo:

@@ -148,6 +148,7 @@ class GcsStore:
         bucket, prefix = split_folder(path)
         listing = _listed(bucket, prefix, delimiter="/")
         names = {blob.name[len(prefix) :] for blob in listing}
+        # With a delimiter, the server lists the objects directly in the folder, and as prefixes the folders in it.
         return sorted(n for n in names | {p[len(prefix) :].rstrip("/") for p in listing.prefixes} if n)
 
     def _objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:

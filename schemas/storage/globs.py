@@ -50,5 +50,6 @@ def _match(parts: Sequence[str], patterns: Sequence[str]) -> bool:
     first, rest = patterns[0], patterns[1:]
     if first == "**":
         here = bool(rest) and _match(parts, rest)
+        # Let `**` take one part, which must not be hidden, and try again with the parts after it.
         return here or (not parts[0].startswith(".") and (not (rest or parts[1:]) or _match(parts[1:], patterns)))
     return part_matches(parts[0], first) and _match(parts[1:], rest)

@@ -38,6 +38,7 @@ def parse_json(text: bytes | str) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    # Go down level by level, without recursion, until no value has further values in it.
     level = [value]
     for _ in range(DEPTH + 1):
         level = [item for container in level if isinstance(container, list | dict) for item in _items(container)]

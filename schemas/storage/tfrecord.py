@@ -82,6 +82,8 @@ def read_frames(chunks: Iterable[bytes]) -> Iterator[Frames]:
         if have < frame_size:
             continue
         data = b"".join(waiting)
+        # Keep the incomplete frame at the end for later, and join chunks only when they are enough for it. Otherwise a
+        # large record would be copied again with each chunk.
         frames, rest, frame_size, broken = _cut(data, first, start, lengths)
         if frames.records:
             yield frames
@@ -154,6 +156,7 @@ def masked(checksums: np.ndarray) -> np.ndarray:
       The masked values, uint32 `[n]`. The addition wraps around at 2^32.
     """
     crc = checksums.astype(np.uint32)
+    # Two shifts rotate the 32 bits by 15 to the right.
     return ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8)
 
 

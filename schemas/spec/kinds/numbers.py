@@ -237,6 +237,7 @@ class OneHot(ReadAsNumbers, FeatureKind):
         import numpy as np
 
         ones = rows == 1
+        # Exactly one 1, and exactly one value other than 0 (NaN counts as such).
         good = (np.count_nonzero(ones, axis=1) == 1) & (np.count_nonzero(rows, axis=1) == 1)
         for row in np.flatnonzero(~good).tolist():
             counts_text = f"found {np.count_nonzero(ones[row])} ones and {np.count_nonzero(rows[row] == 0)} zeros"
