@@ -1,6 +1,7 @@
-"""One run of a job: take the lease, stage the input, run the pipeline, whose last step commits, and report.
+"""Runs a job: takes the lease on the output, stages the input, runs the pipeline and reports.
 
-Options enter and a manifest leaves. A run writes a dataset, or adds new input or corrected rejects to one.
+The last step of the pipeline commits the run: it writes the manifest. A run writes a new dataset, or adds new input or
+corrected rejects to an existing dataset.
 """
 
 __all__ = [

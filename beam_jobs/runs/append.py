@@ -1,4 +1,8 @@
-"""An append: new input, or corrected rejects, through a dataset's own transform, into a run beside the old shards."""
+"""Appends to a dataset: new input, or corrected rejects.
+
+The new records go through the dataset's own transform. Their shards are written to a new run; the old shards stay where
+they are, and the new manifest names both.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,12 @@ Report = Callable[[Sequence[str]], None]
 
 @dataclasses.dataclass(frozen=True)
 class AppendOutcome:
-    """What became of an append.
+    """The outcome of an append.
 
     Attributes:
-      before, manifest: the dataset's manifest before and now; the same if there was nothing to add.
-      skipped: the files that were left out, each with the path under which the dataset holds its content.
-      choice: of a replay, which corrected lines were tried; of new input, none.
+      before, manifest: the dataset's manifest before the append and after it; equal if there was nothing to add.
+      skipped: the input files that were left out, each with the path under which the dataset holds the same content.
+      choice: the corrected lines that a replay tried; empty for new input.
     """
 
     before: Manifest
@@ -41,16 +45,16 @@ class AppendOutcome:
 
     @property
     def added(self) -> int:
-        """The records that were written, beyond those that were there."""
+        """The number of records that the append wrote."""
         return self.manifest.written - self.before.written
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What is to be done, once nothing else writes to the dataset.
+    """An append whose input is checked, and which has not begun to write.
 
     Attributes:
-      base: the dataset.
+      base: the dataset, as it was when the input was checked.
       job: the options of the job that reads the input.
       source: the new input, or the corrected rejects; None if there is nothing to add.
       skipped, choice: see `AppendOutcome`.
@@ -63,16 +67,19 @@ class Prepared:
     choice: Choice = dataclasses.field(default_factory=Choice)
 
     def outcome(self, manifest: Manifest) -> AppendOutcome:
-        """Returns the outcome, given the manifest that the dataset has now."""
+        """Returns the outcome. `manifest`: the dataset's manifest after the append."""
         return AppendOutcome(self.base.manifest, manifest, self.skipped, self.choice)
 
 
 def run_append(options: AppendOptions, *, report: Report = storage.print_notes) -> AppendOutcome:
-    """Runs the append to its end. Where there is nothing to add, the dataset stays as it is.
+    """Appends new input or corrected rejects to a dataset. If there is nothing to add, the dataset does not change.
+
+    The input is checked before the lease is taken. If another job has committed to the dataset in the meantime, the
+    input is checked again, because that job may have added the same files.
 
     Raises:
       UsageError: invalid usage; nothing was done.
-      MillraceError: it failed, or no corrected record could be written; the dataset is as it was.
+      MillraceError: the append failed, or no corrected record could be written; the dataset has not changed.
     """
     base = open_base(options.append_to, trust=options.trust)
     prepared = prepare(options, base, report)
@@ -80,7 +87,7 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
         return prepared.outcome(base.manifest)
     with new_run(options.append_to, break_lease=options.break_lease) as run:
         now = open_base(options.append_to, trust=options.trust)
-        if now.run != base.run:  # before the lease was ours, another job has committed
+        if now.run != base.run:  # another job has committed before this process got the lease
             prepared = prepare(options, now, report)
         source = prepared.source
         if source is None:
@@ -93,16 +100,22 @@ def run_append(options: AppendOptions, *, report: Report = storage.print_notes) 
 
 
 def prepare(options: AppendOptions, base: OpenDataset, report: Report) -> Prepared:
-    """Finds out what there is to add, and opens or lists what is to be read.
+    """Finds out which input or which corrected rejects the dataset lacks, and opens them as the source of a job.
+
+    Args:
+      options: the options of the append.
+      base: the dataset.
+      report: called with notes about the input.
 
     Raises:
-      UsageError: the input does not match the schema, or is known and not to be skipped; or a correction is invalid.
+      UsageError: the input does not match the schema; or the dataset holds a file already, without --skip_known; or a
+        corrected reject is invalid.
     """
     job = options.job(base, statistics=statistics_of(base) is not None)
     if options.replay:
         check_cluster(job, {"--append_to": (options.append_to,)})
         choice, corrected = choose_corrected(base, options.replay)
-        job = dataclasses.replace(job, max_reject_fraction=1.0)  # what is still wrong stays rejected
+        job = dataclasses.replace(job, max_reject_fraction=1.0)  # records that are still wrong just stay rejected
         return Prepared(base, job, corrected, choice=choice)
     storage.check_apart(options.input, options.append_to, inside=layout.EXAMPLES, flag="--append_to")
     check_cluster(job, {"--input": options.input, "--append_to": (options.append_to,)})
@@ -122,10 +135,10 @@ def prepare(options: AppendOptions, base: OpenDataset, report: Report) -> Prepar
 
 
 def _addition(prepared: Prepared, source: JobSource, children: Children | None, *, allow_drift: bool) -> WriteDataset:
-    """The work that writes the new records beside the old ones."""
+    """Makes the job that writes the new records in a run of the dataset."""
     base, job = prepared.base, prepared.job
     if job.num_shards is None and source.estimated_bytes < job.shard_size_mb * 2**20:
-        job = dataclasses.replace(job, num_shards=1)  # or many small appends would make very many small shards
+        job = dataclasses.replace(job, num_shards=1)  # so that many small appends do not make very many small shards
     return WriteDataset(
         job,
         source,

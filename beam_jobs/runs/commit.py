@@ -1,4 +1,7 @@
-"""Commits the result of a pipeline: checks it, gives files their final names, writes the manifest last."""
+"""Commits the result of a pipeline: checks the result, gives the files their final names, and writes the manifest last.
+
+Readers find a dataset's files through its manifest, so the new run becomes visible all at once.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +61,17 @@ def place_rejects(
     onto: OpenDataset | None = None,
     tried: Sequence[Reject] = (),
 ) -> None:
-    """Copies the reject files to their final names, those of a dataset that is added to first.
+    """Writes all rejects to a run's folder, in files numbered from 0.
 
-    The transform's rejects, which are complete now, come last. `tried`: rejects of that dataset that are none any more.
+    The rejects of the dataset that is added to come first, then those of the run, and the transform's rejects last.
+
+    Args:
+      run_dir: the run's folder.
+      result: the result of the pipeline.
+      late: the rejects of the transform, with their raw bytes.
+      onto: the dataset that is added to; None: the run writes a new dataset.
+      tried: the rejects of `onto` that the run has tried again. They are left out of its files; a record that was
+        rejected again is among the new rejects.
     """
     gone = {(reject.source, reject.offset) for reject in tried}
     names = (layout.join(run_dir, layout.rejects_name(number)) for number in itertools.count())
@@ -80,11 +91,15 @@ def place_rejects(
 
 
 def _lines(rejects: Iterable[Reject]) -> bytes:
+    """The rejects as JSON lines."""
     return "".join(f"{reject.to_json()}\n" for reject in rejects).encode()
 
 
 def place_parity(run_dir: str, result: Result) -> None:
-    """Writes the sampled records for the parity check, raw and transformed in the same order."""
+    """Writes the sampled records of the parity check to two files: raw and transformed, in the same order.
+
+    The parity check compares a served model's transform with the job's: the same raw record must give the same result.
+    """
     pairs = list(parity_records(result))
     for name, records in (
         (layout.PARITY_RAW, [raw for raw, _ in pairs]),
@@ -94,24 +109,25 @@ def place_parity(run_dir: str, result: Result) -> None:
 
 
 def collected(result: Result) -> Statistics | None:
-    """Reads the statistics of the written records; returns None if they were not collected."""
+    """Reads the statistics of the run's written records; returns None if the job did not collect statistics."""
     path = result.statistics
     return None if path is None else Statistics.from_bytes(storage.read_bytes(path), source=path)
 
 
 def described_before(base: OpenDataset) -> Statistics | None:
-    """Reads the statistics of a dataset's records; returns None if it has none."""
+    """Reads the statistics of a dataset that is added to; returns None if it was written without statistics."""
     sketches = statistics_of(base)
     return None if sketches is None else Statistics.from_bytes(sketches)
 
 
 def parity_records(result: Result) -> Iterator[tuple[bytes, bytes]]:
-    """Yields pairs of a raw and a transformed record of one row or image."""
+    """Yields pairs of records for the parity check: a raw record, and the same record after the transform."""
     places = sorted(result.parity_raw.keys() & result.parity_transformed.keys())
+    # Takes every n-th place, with n rounded up, so that at most ROW_LIMIT places remain, spread over all of them.
     for place in places[:: max(1, -(-len(places) // parity.ROW_LIMIT))]:
         yield result.parity_raw[place], result.parity_transformed[place]
     for record in parity.choose(result.parity_files):
-        tensorflow()  # started without its log
+        tensorflow()  # imports TensorFlow without its log, before `examples.example` imports it
         raw = {"image": storage.read_bytes(record.raw.path), "label": record.label.encode()}
         yield examples.example(raw), storage.read_bytes(record.stored)
 
@@ -124,12 +140,12 @@ class CommitDataset:
     """Commits the records of a run to a dataset. Implements `beam_jobs.runs.run.Committer`.
 
     Attributes:
-      options: the job's.
-      source: the raw data.
-      transform: the one that was applied; None: it was measured.
-      onto: the dataset that the records are added to.
-      tried: its rejects, of which the records are corrections; none: they are new input.
-      allow_drift: no threshold of drift fails it.
+      options: the job's options.
+      source: the description of the raw data.
+      transform: the transform of another dataset that was applied; None: the job measured its own transform.
+      onto: the dataset that the records are added to; None: the run writes a new dataset.
+      tried: the rejects of `onto` that the run has tried again; empty: the records are new input.
+      allow_drift: True: commit even if drift exceeds a threshold to fail above.
     """
 
     kind: ClassVar[Kind[Manifest]] = DATASET
@@ -153,7 +169,8 @@ class CommitDataset:
         """Checks that a result may become a dataset.
 
         Raises:
-          Unfit: a record is unaccounted for, too many records were rejected, or a split is empty.
+          Unfit: a record is missing or counted twice, too many records were rejected, or a split of a new dataset is
+            empty; or a replay could write none of the corrected records.
         """
         read, tried = result.total(READ), len(self.tried)
         if tried and result.rejected == tried:
@@ -175,15 +192,20 @@ class CommitDataset:
                 )
 
     def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> Manifest:
-        """Checks the result, gives all files their final names, and swaps the manifest.
+        """Checks the result, gives all files their final names, and replaces the manifest.
+
+        May be repeated: files that an earlier attempt has written or renamed stay as they are.
 
         Args:
           run: the run.
-          inputs: what was read.
-          result: the result of its pipeline.
+          inputs: the inputs that the pipeline has read.
+          result: the result of the pipeline.
+
+        Returns:
+          The manifest of the dataset, with the records of the run.
 
         Raises:
-          Unfit: a record is unaccounted for, too many were rejected, a split is empty, or the data has drifted.
+          Unfit: `check` fails, or the data has drifted.
           LeaseError: another job has taken the lease; the manifest has not changed.
         """
         self.check(inputs, result)
@@ -196,14 +218,14 @@ class CommitDataset:
         splits = {split: place_split(run, result, split, options.compression) for split in schema.split_names}
         place_rejects(run.folder, result, late_rejects(result, source.raw_bytes), onto=onto, tried=self.tried)
         place_contents(run.folder, result.content_files, onto=onto)
-        if onto is None:  # else they are the dataset's, whose transform is the same
+        if onto is None:  # else the parity records of the dataset were copied; its transform is the same
             place_parity(run.folder, result)
         described, comparisons = None, compared.comparisons
         if statistics is not None:
             if onto is not None and (before := described_before(onto)) is not None:
                 statistics.merge(before)
             described = place_statistics(run.folder, statistics)
-            if self.tried:  # no threshold fails them
+            if self.tried:  # a replay is compared here, with the earlier records, and cannot fail a threshold
                 comparisons = drift.of_splits(statistics, schema)
         leakage = place_leakage(run.folder, result, inputs, described)
         placed_drift = drift.place_drift(run.folder, comparisons)
@@ -255,7 +277,10 @@ class CommitDataset:
 
 
 def publish(run: NewRun, manifest: Manifest | PredictionsManifest) -> None:
-    """Flushes the run to disk, but for what is removed after the commit, then swaps the manifest. All jobs commit so.
+    """Commits a run: flushes its files to disk, and then replaces the manifest of the output folder.
+
+    The staging folder is not flushed, because it is deleted after the commit. Jobs that write a dataset and jobs that
+    write predictions both commit with this function.
 
     Raises:
       LeaseError: another job has taken the lease; the manifest has not changed.
@@ -266,7 +291,13 @@ def publish(run: NewRun, manifest: Manifest | PredictionsManifest) -> None:
 
 
 def entries(run: NewRun, result: Result, listed: dict[str, Any]) -> dict[str, Any]:
-    """Returns what every manifest says: the run, the inputs as they are `listed`, and the counts."""
+    """Returns the fields that manifests of datasets and of predictions share: the run, its inputs and its counts.
+
+    Args:
+      run: the run.
+      result: the result of its pipeline.
+      listed: the fields about the inputs, from `write_parts`.
+    """
     return {
         "run": run.id,
         "created": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -279,7 +310,7 @@ def entries(run: NewRun, result: Result, listed: dict[str, Any]) -> dict[str, An
 
 
 def place_split(run: NewRun, result: Result, split: str, compression: str) -> SplitShards:
-    """Gives the shards of a split their final names, and leaves out those without rows."""
+    """Gives the shards of a split their final names. Shards without rows are left out."""
     written = [shard for shard in result.shards if shard.split == split and shard.rows]
 
     def name(number: int, of: int) -> str:
@@ -290,7 +321,15 @@ def place_split(run: NewRun, result: Result, split: str, compression: str) -> Sp
 
 
 def place_shards(run: NewRun, written: Iterable[WrittenShard], name_of: Callable[[int, int], str]) -> tuple[Shard, ...]:
-    """Gives shards in staging their final names, and returns all in order. `name_of(number, count)` makes a name."""
+    """Gives the shards in staging their final names, and returns all shards in order.
+
+    A shard that a cluster's worker wrote has its final name already, and keeps it.
+
+    Args:
+      run: the run.
+      written: the shards, in any order.
+      name_of: makes the final name from the shard's number and the number of shards.
+    """
     ordered = sorted(written, key=lambda shard: shard.index)
 
     def place(numbered: tuple[int, WrittenShard]) -> Shard:
@@ -310,7 +349,7 @@ def place_shards(run: NewRun, written: Iterable[WrittenShard], name_of: Callable
 
 
 def place_file(path: str, final: str) -> None:
-    """Gives a file its final name, unless an earlier attempt at this commit has done so."""
+    """Renames a file to its final name. Does nothing if an earlier attempt at this commit has renamed the file."""
     try:
         folders.move(path, final)
     except MillraceError:
@@ -319,7 +358,7 @@ def place_file(path: str, final: str) -> None:
 
 
 def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[File]:
-    """Describes the files of the run except `except_for`: their sizes and checksums."""
+    """Returns the size and the SHA-256 of each file of a run, without the files `except_for`."""
 
     def described(path: str) -> File:
         size, sha256 = sha256_of(storage.read_chunks(layout.join(output, path)))
@@ -330,10 +369,18 @@ def list_files(output: str, run_id: str, *, except_for: set[str]) -> Iterable[Fi
 
 
 def replaced(output: str, read: Callable[[str], M]) -> M | None:
-    """Reads the manifest that is replaced; returns None if there is none, or one of another format version."""
+    """Reads the manifest that the run replaces.
+
+    Args:
+      output: the output folder.
+      read: reads the manifest of a folder.
+
+    Returns:
+      The manifest; None if the folder has no manifest, or an unreadable one, such as one of another format version.
+    """
     if not storage.exists(layout.join(output, layout.MANIFEST)):
         return None
     try:
         return read(output)
-    except MillraceError:  # which --overwrite replaces
+    except MillraceError:  # --overwrite may replace a damaged manifest
         return None

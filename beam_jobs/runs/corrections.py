@@ -1,4 +1,7 @@
-"""Reads corrected lines of `rejects-*.jsonl`, and chooses those whose records are still rejected, to try them again."""
+"""Reads corrected lines of `rejects-*.jsonl`, and chooses the lines to try again: their records must still be rejected.
+
+A user copies `rejects-*.jsonl`, corrects the text under `raw`, and gives the copy to `--replay`.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +24,28 @@ from schemas.storage.json_files import parse_json
 
 @dataclasses.dataclass(frozen=True)
 class Correction:
-    """A line of a file of corrected rejects: text as it stands under `raw`, or the bytes of `raw_base64`."""
+    """A line of a file of corrected rejects.
+
+    Attributes:
+      source, offset: the file and the place of the record, as they were in the reject.
+      raw: the corrected record: a string from the field `raw`, or bytes from the field `raw_base64`.
+      place: where the line is, as `file:line`.
+    """
 
     source: str
     offset: int
     raw: str | bytes
-    place: str  # file:line
+    place: str
 
     @property
     def key(self) -> Key:
         return self.source, self.offset
 
     def encoded(self, encoding: str) -> bytes:
-        """Returns the record's bytes as its file would hold them.
+        """Returns the record's bytes in the encoding of its file.
 
         Raises:
-          UsageError: the text has no bytes in that encoding.
+          UsageError: the text holds a character that the encoding lacks.
         """
         if isinstance(self.raw, bytes):
             return self.raw
@@ -52,7 +61,14 @@ class Correction:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What is tried again, and how many lines are not: no reject of the dataset, unchanged, or given before."""
+    """The corrected records to try again, and the number of lines that are not tried.
+
+    Attributes:
+      records: the records to try again, sorted by their place.
+      gone: lines whose record the dataset does not reject, because it was replayed before or was never rejected.
+      unchanged: lines whose record was not corrected.
+      repeated: lines that correct a record in the same way as an earlier line.
+    """
 
     records: tuple[Chosen, ...] = ()
     gone: int = 0
@@ -66,10 +82,17 @@ class Choice:
 
 
 def choose_corrected(base: OpenDataset, patterns: Sequence[str]) -> tuple[Choice, JobSource | None]:
-    """Reads files of corrected rejects. Returns what is tried again, and as the raw data of a run; None if nothing is.
+    """Reads files of corrected rejects, and chooses the records to try again.
+
+    Args:
+      base: the dataset that rejects the records.
+      patterns: paths or glob patterns of the corrected files.
+
+    Returns:
+      The choice, and its records as the source of a job; None in place of the source if there is no record to try.
 
     Raises:
-      UsageError: a file or a line cannot be read, or a correction is not as it must be.
+      UsageError: a file or a line cannot be read, or a correction is invalid (see `choose`).
     """
     corrections, schema = read_corrections(patterns), base.declared
     if isinstance(schema, Schema):
@@ -81,10 +104,10 @@ def choose_corrected(base: OpenDataset, patterns: Sequence[str]) -> tuple[Choice
 
 
 def read_corrections(patterns: Sequence[str]) -> list[Correction]:
-    """Reads files of JSON lines, as a run's `rejects-*.jsonl` are; empty lines do not count.
+    """Reads files of corrected rejects: JSON lines in the format of `rejects-*.jsonl`. Skips empty lines.
 
     Raises:
-      UsageError: a file or a line cannot be read; it is named.
+      UsageError: a file or a line cannot be read; the message names the file and the line.
     """
     corrections = []
     for path in storage.expand(patterns):
@@ -95,6 +118,7 @@ def read_corrections(patterns: Sequence[str]) -> list[Correction]:
 
 
 def _correction(line: bytes, place: str) -> Correction:
+    """Parses a line. Raises UsageError, with the line's place, if the line is not a corrected reject."""
     try:
         row = parse_json(line.decode())
     except UnicodeDecodeError as error:
@@ -125,16 +149,19 @@ def _correction(line: bytes, place: str) -> Correction:
 def choose(
     corrections: Sequence[Correction], rejects: Mapping[Key, Reject], encodings: Mapping[str, str] | None
 ) -> Choice:
-    """Returns which of the corrections are tried again.
+    """Chooses the corrections to try again: those of records that the dataset still rejects, if they changed.
+
+    Corrections of images are tried even if the line is unchanged, because a user corrects the image file and not the
+    line.
 
     Args:
-      corrections: as they were read.
-      rejects: what the dataset's current run still rejects.
-      encodings: of rows, the encoding of each input file; None for images, where files are fixed and not lines.
+      corrections: the lines of the corrected files.
+      rejects: the rejects of the dataset's current run, by source and offset.
+      encodings: for rows, the encoding of each input file by its path; None for images.
 
     Raises:
-      UsageError: a source is no input, a text has no bytes in its file's encoding, or two lines correct one record
-        differently.
+      UsageError: a source is not an input of the dataset, a text holds a character that its file's encoding lacks, or
+        two lines correct one record differently.
     """
     chosen: dict[Key, tuple[Chosen, Correction]] = {}
     gone = unchanged = repeated = 0
@@ -149,6 +176,7 @@ def choose(
             gone += 1
             continue
         raw = line.encoded("utf-8" if encodings is None else encodings[line.source])
+        # Files in UTF-16 are read as UTF-8, so a reject's raw bytes are compared in both encodings.
         if encodings is not None and was.raw.rstrip(b"\r\n") in (
             raw.rstrip(b"\r\n"),
             line.encoded("utf-8").rstrip(b"\r\n"),

@@ -1,4 +1,4 @@
-"""Collects what the report of a run shows beside its statistics: some images, rows and records; and writes it."""
+"""Writes the report of a run, `report.html`, and collects the images, rows and records that the report shows."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ from schemas.spec import images as keys
 from schemas.storage import folders
 from schemas.storage.json_files import read_if_there
 
-PICTURES = 80
-PIXELS = 1 << 26  # that are decoded for all of them together, which takes about a second
-_READ = 1 << 25  # bytes of a file; a larger one is not shown
+PICTURES = 80  # the most image files that a report shows
+PIXELS = 1 << 26  # the most pixels that are decoded for all pictures together; this takes about a second
+_READ = 1 << 25  # the largest image file that is shown, in bytes
 
 
 def shown_files(paths: Iterable[str]) -> Mapping[str, str]:
-    """Returns the first of these files as `data:` URLs by path, within the limits of this module.
+    """Returns thumbnails of image files as `data:` URLs, by path.
 
-    A file that is gone, or that Pillow does not read, is left out: the report is complete without it.
+    Stops after PICTURES files, and skips files that exceed the limits of this module. A file that does not exist any
+    more, or that Pillow cannot read, is left out.
     """
     import PIL.Image
 
@@ -60,19 +61,19 @@ def shown_files(paths: Iterable[str]) -> Mapping[str, str]:
     return urls
 
 
-EACH = 10  # images of a class
-CLASSES = 20
-LOOKED_AT = 2_000  # first records of the train split, which are in random order
+EACH = 10  # the most images that are shown of a class
+CLASSES = 20  # new classes are shown until there are more than this number
+LOOKED_AT = 2_000  # the records at the start of the train split that are searched; the records are in random order
 
 
 def _values(record: bytes) -> dict[str, Sequence[Any]]:
-    """The values of a stored record, by feature."""
+    """The values of a stored tf.Example, by feature."""
     features = tensorflow().train.Example.FromString(record).features.feature
     return {name: getattr(x, x.WhichOneof("kind") or "bytes_list").value for name, x in sorted(features.items())}
 
 
 def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
-    """Returns images by class, as `data:` URLs; none for rows and for pairs."""
+    """Returns thumbnails of stored images as `data:` URLs, by class. Empty for datasets of rows or of image pairs."""
     by_class: dict[str, list[str]] = collections.defaultdict(list)
     paths = [layout.join(output, shard.path) for shard in manifest.splits["train"].shards]
     records = (stored_records(path, compressed=manifest.compression == "gzip") for path in paths)
@@ -89,7 +90,20 @@ def shown_images(output: str, manifest: Manifest) -> Mapping[str, list[str]]:
 def place_leakage(
     run_dir: str, result: Result, inputs: StagedInputs, statistics: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Writes what was findings, with the names of files, and of frequent values. None if nothing was looked for."""
+    """Writes the findings of leakage to the run's `leakage.json`.
+
+    The pipeline knows files by keys and strings by hashes. The keys are replaced by paths here, and the hashes of
+    frequent values by the values themselves.
+
+    Args:
+      run_dir: the folder of the run.
+      result: the result of the pipeline.
+      inputs: the inputs, with the path of each key.
+      statistics: the statistics as JSON values, which have the frequent values; None: there are none.
+
+    Returns:
+      The findings as JSON values; None if the job did not search for leakage.
+    """
     if not result.leakage:
         return None
     findings = with_paths(result.leakage, inputs.path_of)
@@ -104,12 +118,12 @@ def place_leakage(
     return findings
 
 
-ROWS, CELL = 10, 40  # that are shown, and characters of each of their cells
-RECORDS = 60  # that leakage names, whose beginnings are read
+ROWS, CELL = 10, 40  # the rows that are shown, and the most characters of a cell
+RECORDS = 60  # the most records named by leakage findings of which the report shows the beginning
 
 
 def shown_rows(run_dir: str) -> list[dict[str, str]]:
-    """Returns rows that the run keeps for the check of exports, as text by column; none if it keeps none."""
+    """Returns some raw rows as text by column, from the run's parity records; [] if the run has no parity records."""
     path = layout.join(run_dir, layout.PARITY_RAW)
     if not storage.exists(path):
         return []
@@ -120,18 +134,23 @@ def shown_rows(run_dir: str) -> list[dict[str, str]]:
 
 
 def _cell(values: Sequence[Any]) -> str:
+    """The first 8 values of a feature as text, cut to CELL characters."""
     texts = [data_report.shown(v).strip() if isinstance(v, bytes) else _number(v) for v in values[:8]]
     text = ", ".join(texts) + (f", ... ({len(values):,})" if len(values) > 8 else "")
     return text if len(text) <= CELL else f"{text[: CELL - 1]}…"
 
 
 def _number(value: float) -> str:
-    """The shortest text that is this float32; nothing for an empty cell."""
+    """The shortest text for a float32; '' for NaN, which stands for an empty cell."""
     return "" if math.isnan(value) else np.format_float_positional(np.float32(value), trim="-")
 
 
 def shown_records(places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], bytes]:
-    """Returns the beginnings of raw records by path and offset; files that are gone or were changed are left out."""
+    """Returns the beginnings of raw records, by path and offset.
+
+    Files that do not exist any more or were changed are left out. Compressed and UTF-16 files are left out, too,
+    because offsets count decoded bytes there.
+    """
     records = {}
     for path, offset in places[:RECORDS]:
         with contextlib.suppress(OSError, MillraceError), storage.open_read(path) as file:
@@ -141,7 +160,7 @@ def shown_records(places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], by
     return records
 
 
-_ENCODED = {b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff"}  # gzip, UTF-16: offsets are of what is decoded
+_ENCODED = {b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff"}  # the first bytes of files in gzip and in UTF-16
 
 
 def place_report(
@@ -152,14 +171,16 @@ def place_report(
     comparisons: Sequence[Mapping[str, Any]],
     phases: Sequence[tuple[str, float]],
 ) -> None:
-    """Writes `report.html`, unless another process has: from the manifest, and from the files that the run has by now.
+    """Writes `report.html` to the run's folder, unless another attempt at this commit has written it.
+
+    The run's shards, `leakage.json` and rejects must be in the run's folder already.
 
     Args:
-      output: the dataset's folder; in that of the run are its shards, leakage and rejects.
-      manifest: complete, but for the run's files.
-      statistics: the statistics of the run, if it has some.
-      comparisons: the comparisons of the run.
-      phases: the job's phases and their seconds, if they are known.
+      output: the dataset's folder.
+      manifest: the manifest, complete but for the list of the run's files.
+      statistics: the statistics as JSON values; None: the job did not collect statistics.
+      comparisons: the comparisons of splits and datasets, as JSON values.
+      phases: the name and the seconds of each phase of the job; empty: they are not known.
     """
     run_dir = layout.join(output, manifest.run)
     names = set(storage.listdir(run_dir))
@@ -180,5 +201,6 @@ def place_report(
 
 
 def _rejects(run_dir: str, names: set[str]) -> Iterator[Reject]:
+    """Yields all rejects of a run. `names`: the names of the files in its folder."""
     for name in sorted(name for name in names if layout.REJECTS.fullmatch(name)):
         yield from read_rejects(storage.read_bytes(layout.join(run_dir, name)))

@@ -1,4 +1,4 @@
-"""Warns of suspicious data that a run has written: each check of CHECKS yields its warnings."""
+"""Warns of suspicious data in a run: each function in CHECKS makes one check, and yields its warnings."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from schemas.spec.split_hash import uneven_splits
 from schemas.spec.table import Schema
 
 UNSEEN_VALUES, DRIFT = "unseen_values", "drift"  # the codes of warnings about added records
-LARGE_VOCABULARY = 1_000_000  # words, from which on a job warns
-MOST_FILES = 100_000  # that are compared with each other
-LOST_SHARE = 0.01  # of the distinct numbers of a column, from which on a job warns
+LARGE_VOCABULARY = 1_000_000  # a vocabulary of this many words or more is warned of
+MOST_FILES = 100_000  # the most input files whose digests are compared
+LOST_SHARE = 0.01  # a column that loses this share of its distinct numbers as float32, or more, is warned of
 
 
 @dataclasses.dataclass(frozen=True)
 class WrittenRun:
-    """What a run has written.
+    """The results of a run, for the checks.
 
     Attributes:
-      schema: of the records.
-      result: of the run's pipeline.
-      rows: of each split.
-      inputs: what was read.
-      statistics: of the written records; None: they were not collected.
-      described: the same as JSON values.
-      leakage: as `leakage.json` has it; None: it was not looked for.
-      compared: how the data differs.
+      schema: the schema of the records.
+      result: the result of the run's pipeline.
+      rows: the number of written records of each split.
+      inputs: the manifest's entries of the input files.
+      statistics: the statistics of the written records; None: the job did not collect statistics.
+      described: the statistics as JSON values; None: the job did not collect statistics.
+      leakage: the content of `leakage.json`; None: the job did not search for leakage.
+      compared: the comparisons of the splits with each other, and with an earlier dataset.
     """
 
     schema: AnySchema
@@ -65,7 +65,7 @@ class WrittenRun:
 
     @property
     def categories(self) -> Iterator[Category | CategoryLabel]:
-        """The categories among the schema's features, and its label if it is one."""
+        """The schema's categorical features, and the label if it is categorical."""
         items = self.schema.items if isinstance(self.schema, Schema) else ()
         yield from (item for item in items if isinstance(item, Category | CategoryLabel))
 
@@ -74,26 +74,36 @@ Check = Callable[[WrittenRun], Iterator[DataWarning]]
 
 
 def warnings(written: WrittenRun, checks: Iterable[Check]) -> Iterator[DataWarning]:
-    """Yields the warnings of CHECKS, or of CHECKS_OF_ADDED for a run that adds records to a dataset."""
+    """Makes the checks, one after the other, and yields their warnings.
+
+    Args:
+      written: the results of the run.
+      checks: CHECKS for a new dataset, CHECKS_OF_ADDED for records that are added to a dataset.
+    """
     for check in checks:
         yield from check(written)
 
 
 def _warning(name: str, code: str, message: str) -> DataWarning:
+    """A warning about the feature `name`, whose message begins with that name."""
     return DataWarning(feature=name, code=code, message=f"{name}: {message}")
 
 
 def _leakage(written: WrittenRun) -> Iterator[DataWarning]:
+    """Warns of the findings of leakage, if the job searched for leakage."""
     yield from leakage_findings.warnings(written.leakage) if written.leakage else ()
 
 
-Places = Mapping[int, str]  # index among a feature's columns -> value
+Places = Mapping[int, str]  # for columns of a feature: the column's index -> the column's constant value
 
 _COMPLETE = "Check that the input is complete"
 
 
 def _constant(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of columns that are missing, or the same, in every row of the train split."""
+    """Warns of columns that are empty, or have the same value, in every row of the train split.
+
+    A feature may have several columns. They are first collected by feature, so that each feature gets one warning.
+    """
     items = {item.name: item for item in written.schema.items} if isinstance(written.schema, Schema) else {}
     missing: dict[str, dict[int, str]] = {}
     same: dict[str, dict[int, str]] = {}
@@ -104,13 +114,13 @@ def _constant(written: WrittenRun) -> Iterator[DataWarning]:
         columns[feature] += 1
         if column["role"] == "key" or column["kind"] == "image" or train["count"] + train["missing"] < 2:
             continue
-        pooled = item is not None and item.by_column and column["name"] == feature  # columns described as one
+        pooled = item is not None and item.by_column and column["name"] == feature  # one description for all columns
         at = range(item.width) if item is not None and pooled else range(place, place + 1)
         if not train["count"]:
             missing.setdefault(feature, {}).update(dict.fromkeys(at, ""))
         elif train["distinct"] == 1 and train["distinct_exact"] and not train["missing"]:
             value = train["top_values"][0]["value"]
-            if column["role"] != "label" or column["type"] != "string":  # see `_one_class`
+            if column["role"] != "label" or column["type"] != "string":  # `_one_class` warns of labels
                 text = readable(value) if column["type"] == "number" else repr(value)
                 same.setdefault(feature, {}).update(dict.fromkeys(at, text))
     for name, places in missing.items():
@@ -124,7 +134,7 @@ def _constant(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _same(item: Item | None, places: Places) -> str:
-    """The warning about columns that are the same in every row."""
+    """The message about columns that have the same value in every row. `item`: None for images, which have no items."""
     value = f" ({next(iter(places.values()))})" if len(places) == 1 else ""
     effect, advice = "a model learns nothing from it", "This is harmless if it is expected"
     if isinstance(item, Weight):
@@ -137,7 +147,7 @@ def _same(item: Item | None, places: Places) -> str:
 
 
 def _columns(item: Item | None, places: Places) -> str:
-    """The columns, and the verb."""
+    """The beginning of a sentence: the columns and the verb, such as "2 of 5 columns ('a', 'b') are"."""
     if item is not None and _is_part(item, places):
         names = few([item.refs[place] for place in sorted(places)])
         return f"{len(places):,} of {item.width:,} columns ({names}) {'is' if len(places) == 1 else 'are'}"
@@ -145,12 +155,12 @@ def _columns(item: Item | None, places: Places) -> str:
 
 
 def _is_part(item: Item, places: Places) -> bool:
-    """Whether the feature has more columns than these."""
+    """Whether the feature has other columns besides `places`."""
     return item.by_column and len(places) < item.width
 
 
 def _values_never_occur(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of categories none of whose `values` occurs in the train split."""
+    """Warns of categories with a list of `values` if the train split contains not a single value of the list."""
     for item in written.categories:
         summary = written.summaries.get((TRAIN_SPLIT, item.name))
         values = item.values or ()
@@ -166,11 +176,12 @@ def _values_never_occur(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _column(item: Item, place: int) -> str:
+    """The name of a column with a colon; '' if the feature has only one column."""
     return f"column {item.refs[place]!r}: " if item.width > 1 else ""
 
 
 def _merged_numbers(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of columns of numbers that are too close to each other for a float32."""
+    """Warns of columns with numbers so close together that different numbers become equal as float32."""
     observed = written.result.observed
     for (place, stage, name), count in sorted(observed.items()):
         left = observed.get((place, NUMBERS_LEFT, name), count)
@@ -186,14 +197,14 @@ def _merged_numbers(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _uneven_splits(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of splits that have other shares of the rows than the schema gives them."""
+    """Warns of splits whose shares of the rows differ from the schema's fractions."""
     message = uneven_splits(written.schema, written.rows) if isinstance(written.schema, Schema) else None
     if message is not None:
         yield DataWarning(feature="", code="uneven_splits", message=f"{message}.")
 
 
 def _one_class(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of splits whose records are of one class: of train, or else of the others."""
+    """Warns of splits whose records all have the same class: of train, or if train is fine, of the other splits."""
     for column in written.features:
         if column["role"] != "label" or column["type"] != "string":
             continue
@@ -212,7 +223,10 @@ ALIASES = "or map one to the other with `aliases` of the label"
 
 
 def _spellings(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of categories and labels with values that differ in spelling only, from each other or from listed ones."""
+    """Warns of categories and labels with values that differ only in spelling, such as `Paris` and `paris`.
+
+    The values of the data and the `values` of the schema are compared with each other.
+    """
     for item in written.categories if written.summaries else ():
         counts = collections.Counter({value.strip().encode(): 0 for value in item.values or ()})
         for (_, name), summary in written.summaries.items():
@@ -224,7 +238,7 @@ def _spellings(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _large_vocabulary(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of categories and labels whose vocabulary has no limit, and very many words."""
+    """Warns of categories and labels with very many distinct values and a vocabulary without a limit."""
     train = {column["name"]: column["splits"].get(TRAIN_SPLIT, {}) for column in written.features}
     for item in written.categories:
         vocabulary, distinct = item.vocabulary, train.get(item.name, {}).get("distinct", 0)
@@ -242,7 +256,7 @@ def _large_vocabulary(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _equal_files(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of files of rows that hold the same bytes, among the first MOST_FILES inputs."""
+    """Warns of files of rows with identical contents, among the first MOST_FILES input files."""
     first: dict[str, str] = {}
     copies: list[str] = []
     rows = 0
@@ -259,7 +273,10 @@ def _equal_files(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _drift(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of features that exceed a threshold; an append may have been allowed to exceed one to fail above."""
+    """Warns of features whose drift exceeds a threshold of the schema.
+
+    A threshold to fail above stops a job before it gets here, except for an append with --allow_drift.
+    """
     for comparison in written.compared.comparisons:
         for feature in comparison.features:
             if feature.verdict in ("warn", "fail"):
@@ -269,7 +286,10 @@ def _drift(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _drift_of_added(written: WrittenRun) -> Iterator[DataWarning]:
-    """Names the feature that differs most from the dataset, where no threshold is exceeded."""
+    """Warns of added records that differ from the dataset although no threshold is exceeded.
+
+    The warning names the feature that differs most. Features that differ by no more than chance are ignored.
+    """
     for comparison in written.compared.comparisons:
         most = max(comparison.drifted, key=lambda feature: feature.drift, default=None)
         if most is None or comparison.verdict not in ("ok", "not_judged") or comparison.first == TRAIN_SPLIT:
@@ -281,14 +301,14 @@ def _drift_of_added(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _not_compared(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns if the schema's thresholds could not be checked against the dataset that is replaced."""
+    """Warns if the job could not read the dataset that it replaces, and therefore checked no threshold against it."""
     if (missed := written.compared.missed) is not None and written.schema.limits_drift:
         message = f"the schema's thresholds of drift were not checked against the dataset that is replaced: {missed}"
         yield DataWarning(feature="", code="drift_not_compared", message=message)
 
 
 def _unseen_values(written: WrittenRun) -> Iterator[DataWarning]:
-    """How many values of each feature its vocabulary, or its list of values, lacks."""
+    """Warns of added values that are missing in a feature's vocabulary or list of values, with their number."""
     observed = {(stage, name): count for (_, stage, name), count in written.result.observed.items()}
     items = {item.name: item for item in written.schema.items} if isinstance(written.schema, Schema) else {}
     for (stage, name), unseen in sorted(observed.items()):

@@ -1,4 +1,4 @@
-"""Compares what a job has written: its splits with each other, and the dataset with the one that it replaces."""
+"""Compares the splits that a job has written with each other, and its train split with that of an earlier dataset."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ FORMAT_VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """What a job compared.
+    """The comparisons of a job.
 
     Attributes:
-      comparisons: of its splits, and with the dataset that it replaces or that --compare_to names.
-      missed: why the dataset that it replaces was not compared with; None if it was, or if there is none.
+      comparisons: first the train split with each other split, then with the dataset that the job replaces or that
+        --compare_to names.
+      missed: the reason why the dataset that the job replaces could not be compared; None if it was compared, or if
+        the job replaces no dataset.
     """
 
     comparisons: tuple[Comparison, ...] = ()
@@ -36,13 +38,13 @@ class Compared:
 
 
 def compare_job(statistics: Statistics, schema: AnySchema, *, output: str, compare_to: str | None) -> Compared:
-    """Compares what a job has written, before its commit.
+    """Compares the records that a job has written, before the commit.
 
     Args:
-      statistics: of the written records.
-      schema: with the thresholds.
-      output: the dataset's folder. If it holds a dataset with statistics, this is what the job's is compared with.
-      compare_to: another dataset to compare it with instead.
+      statistics: the statistics of the written records.
+      schema: the schema, with the thresholds.
+      output: the dataset's folder. If it holds a dataset already, the new train split is compared with the old one.
+      compare_to: another dataset to compare with, in place of the one in `output`; None: the one in `output`.
 
     Raises:
       MillraceError: the dataset `compare_to` cannot be read.
@@ -54,14 +56,23 @@ def compare_job(statistics: Statistics, schema: AnySchema, *, output: str, compa
         try:
             earlier = _samples_of(output)
         except MillraceError as error:
-            missed = str(error)  # it may be replaced because it is broken
+            missed = str(error)  # no failure: a user may replace a dataset because it is broken
     return Compared(of_splits(statistics, schema, earlier), missed)
 
 
 def of_splits(
     statistics: Statistics, schema: AnySchema, earlier: tuple[str, Mapping[str, Sample]] | None = None
 ) -> tuple[Comparison, ...]:
-    """Compares the train split with each other one, and with that of an earlier dataset, which comes with its name."""
+    """Compares the train split with each other split, and with the train split of an earlier dataset.
+
+    Args:
+      statistics: the statistics of the written records.
+      schema: the schema, with the thresholds.
+      earlier: the name of the earlier dataset in messages, and its splits; None: no earlier dataset is compared.
+
+    Returns:
+      The comparisons; () if there is no train split.
+    """
     splits = {split: as_meant(sample, schema) for split, sample in samples_of(statistics).items()}
     train = splits.pop(TRAIN_SPLIT, None)
     if train is None:
@@ -79,16 +90,16 @@ def of_splits(
 
 
 def _samples_of(data_dir: str) -> tuple[str, dict[str, Sample]]:
-    """What a dataset is called here, and its splits."""
+    """Reads a dataset's statistics. Returns the dataset's name for messages, and a sample for each split."""
     manifest = read_checked(data_dir)
     return f"{TRAIN_SPLIT} of {data_dir}, run {manifest.run}", stored_samples(data_dir, manifest)
 
 
 def check_drift(comparisons: Sequence[Comparison]) -> None:
-    """Checks that no threshold to fail above is exceeded.
+    """Checks that drift exceeds no threshold to fail above.
 
     Raises:
-      Unfit: one is; the message names the features.
+      Unfit: a threshold is exceeded; the message names the features.
     """
     failed = [
         f"{comparison.second} against {comparison.first}: {comparison.summary.removeprefix('FAIL: ')}"
@@ -104,10 +115,12 @@ def check_drift(comparisons: Sequence[Comparison]) -> None:
 
 
 def place_drift(run_dir: str, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Writes the comparisons to a run, if there are any. Processes that commit the same run write the same bytes.
+    """Writes the comparisons to the run's `drift.json`; writes no file if there are no comparisons.
+
+    Every attempt at a commit writes the same bytes.
 
     Returns:
-      The comparisons as JSON has them.
+      The comparisons as JSON values.
     """
     values = [comparison.as_json() for comparison in comparisons]
     if values:
@@ -117,7 +130,7 @@ def place_drift(run_dir: str, comparisons: Sequence[Comparison]) -> list[dict[st
 
 
 def read_drift(run_dir: str) -> list[dict[str, Any]]:
-    """Reads the comparisons of a run, as JSON has them; none if it has none."""
+    """Reads the comparisons of a run as JSON values; [] if the run has no `drift.json`."""
     path = layout.join(run_dir, layout.DRIFT)
     content = read_if_there(path, "how the splits differ")
     with as_written(path, "how the splits differ"):

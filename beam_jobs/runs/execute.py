@@ -1,7 +1,8 @@
-"""Runs a job: starts its pipeline, waits for it, and reports whether its last step has committed.
+"""Runs a job: starts the pipeline, waits until it ends, and checks whether its last step has committed.
 
-The launcher of a job that a cluster can run without it hands its lease over to the job, and may end at any time. Every
-other job ends with its launcher, whose lease it uses.
+The launcher is the process that starts the job. Some jobs on a cluster can go on without their launcher: the launcher
+hands the lease on the output folder over to the job, and may then end at any time. Every other job ends with its
+launcher, which keeps the lease.
 """
 
 from __future__ import annotations
@@ -37,10 +38,15 @@ if TYPE_CHECKING:
 def execute(job: PipelineJob[M], run: NewRun) -> M:
     """Runs a job to its end, and returns the manifest that its last step has committed.
 
+    Args:
+      job: the job.
+      run: the run that it writes, with the lease held.
+
     Raises:
-      Interrupted: Ctrl-C was pressed; a job that a cluster runs without this process goes on.
-      MillraceError: the job failed, or its result was refused; nothing was committed, and the rejects are kept under
-        `failed/`. If the runner does not answer, the job may go on.
+      Interrupted: Ctrl-C was pressed. A job that can go on without this process goes on.
+      MillraceError: the job failed, or its result was refused. Nothing was committed, and the rejects are kept under
+        `failed/`. If the runner does not answer, the job may still be running.
+      LeaseError: another job took the lease, so nothing of this run was committed.
     """
     launch = Launch(job, run)
     progress.JOB.launch(total=job.source.total)
@@ -61,7 +67,10 @@ def execute(job: PipelineJob[M], run: NewRun) -> M:
 
 
 def submit(job: PipelineJob[Any], run: NewRun) -> RemoteHolder:
-    """Submits a job that a cluster runs without this process. Returns it as the holder of the lease.
+    """Submits a job to a cluster, where it goes on without this process.
+
+    Returns:
+      The job's reference, as it stands in the lease, which the job holds from now on.
 
     Raises:
       MillraceError: the runner refused the pipeline. The run's files are removed, and the lease is given back.
@@ -76,11 +85,12 @@ def submit(job: PipelineJob[Any], run: NewRun) -> RemoteHolder:
 
 
 class Launch(Generic[M]):
-    """A job as its launcher sees it, from the staging of its input to its end.
+    """Starts a job and follows it to its end, in the launcher: `begun`, then `wait`, and `end` after an error.
 
     Attributes:
-      remote: what the runner works on in other processes; None until then, and for a job in this process.
-      holder: the job as the holder of the lease, once it may go on without this process.
+      remote: the job that runs in other processes; None until it is submitted, and for a job in this process.
+      holder: the job as the holder of the lease; None until the lease is handed over, which happens only if the job
+        can go on without this process.
     """
 
     def __init__(self, job: PipelineJob[M], run: NewRun) -> None:
@@ -93,7 +103,10 @@ class Launch(Generic[M]):
 
     @contextlib.contextmanager
     def begun(self) -> Iterator[None]:
-        """Stages the input and starts the pipeline. A job in this process has ended, with its last step, then."""
+        """Stages the input and starts the pipeline. A job in other processes runs on while the block runs.
+
+        A job in this process runs to its end, with its last step, before the block begins.
+        """
         from beam_jobs.engines import runner
 
         job, run = self._job, dataclasses.replace(self._run, started=time.time())
@@ -109,28 +122,30 @@ class Launch(Generic[M]):
             with runner.started(self._options, build, LastStep(committer, inputs, run)) as self.remote:
                 try:
                     if self.remote is not None and self.holder is not None:
-                        with contextlib.suppress(LeaseError), interrupts.deferred():  # else the job has ended by now
+                        # Adds the runner's id of the job to the lease. LeaseError: the job has ended by now.
+                        with contextlib.suppress(LeaseError), interrupts.deferred():
                             self._hand_over(self.remote.id, self.remote.place)
                     yield
                 except BaseException as error:
-                    if self.remote is not None:  # while its service is there, which may end with the block
+                    if self.remote is not None:  # here, since the job service may end with the block
                         self._end_remote(self.remote, error)
                     raise
 
     def _hand_over(self, job_id: str = "", place: str | None = None) -> None:
+        """Hands the lease over to the job. Before the job is submitted, it is known only by its name (`job_id` '')."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         reference = jobs.reference(self._options, job_id, place)
         self.holder = RemoteHolder(run=self._run.id, job=reference, since=now)
         lease_of_job(self._run.output, self._run.id).hand_over(self.holder)
 
     def handed_over(self) -> RemoteHolder:
-        """Returns the job as the holder of the lease. Raises MillraceError if it ends with this process."""
+        """Returns the job as the holder of the lease. Raises MillraceError if the job would end with this process."""
         if self.holder is None:
             raise MillraceError(f"--no_wait: the job of {self._options.runner} ends with this process")
         return self.holder
 
     def wait(self) -> None:
-        """Follows a job in other processes to its end. Raises MillraceError if that is not its last step's."""
+        """Waits until a job in other processes has ended. Raises MillraceError if the job failed or was cancelled."""
         if self.remote is None:
             return
         options = self._options
@@ -145,12 +160,13 @@ class Launch(Generic[M]):
             raise failure(self.remote, state, verbose=options.verbose)
 
     def end(self, error: BaseException) -> None:
-        """Ends a job after an error; returns if it is committed all the same.
+        """Cleans up after an error: keeps the rejects of the run under `failed/`, and removes its other files.
 
-        Keeps the rejects of its run, and removes its other files.
+        If the job was committed in spite of the error, returns, and the run stays. If the job goes on without this
+        process, changes nothing and raises the error.
 
         Raises:
-          MillraceError: the error is one, or is a full disk.
+          MillraceError: `error` is a MillraceError or a full disk; the message says where the rejects are.
           BaseException: any other `error`, unchanged.
         """
         run = self._run
@@ -165,7 +181,7 @@ class Launch(Generic[M]):
             except MillraceError as problem:
                 committed, note = False, f"\nWhether it was committed could not be found out, so {_left(run, problem)}"
             if committed:
-                with contextlib.suppress(MillraceError):  # the next job, or prune, removes what stays
+                with contextlib.suppress(MillraceError):  # the next job, or prune, removes the files that remain
                     clean_up(run, self._job.kind)
                 return
         _raise_again(error, note, run.output)
@@ -182,32 +198,37 @@ class Launch(Generic[M]):
         try:
             end(remote, quiet=self._options.quiet)
         except (MillraceError, Unreachable) as problem:
-            if holder is not None:  # else it ends with this process, and cannot commit any more
+            if holder is not None:  # else the job ends with this process, and cannot commit any more
                 self._goes_on = True
                 later = f"`millrace job status --output {output}` tells how it is doing"
                 raise MillraceError(f"{error}\n{holder.job} may still be running ({problem}): {later}") from error
 
     def _last_to_commit(self) -> contextlib.AbstractContextManager[Lease | None]:
-        """While the block runs, no worker commits the run."""
+        """Prevents workers from committing the run while the block runs."""
         if self.remote is None and self.holder is None:
-            return contextlib.nullcontext()  # nobody but this process would
+            return contextlib.nullcontext()  # only this process could commit the run
         return given_up(self._run)
 
 
 def given_up(run: NewRun) -> contextlib.AbstractContextManager[Lease]:
-    """Takes the lease of a run while the block runs. Its last step cannot commit any more, even if it is at work."""
+    """Takes the lease away from a run while the block runs, so that the run's last step cannot commit any more."""
     return hold(run.output, run=f"{run.id} (given up)", instead_of=run.id)
 
 
 def discard(run: NewRun, error: BaseException, raw_bytes: RawBytes) -> str:
-    """Keeps the rejects of a run that is not committed, and removes its other files.
+    """Gives up a run that is not committed: keeps its rejects under `failed/`, and removes its other files.
+
+    Args:
+      run: the run.
+      error: the error that ended the run.
+      raw_bytes: reads the raw bytes of rejects from the input.
 
     Returns:
-      The part of an error message about the rejects, and about files that could not be removed.
+      Text to add to the error message: where the rejects are, and which files could not be removed; '' if neither.
     """
     try:
         note = keep_rejects(run, error, raw_bytes)
-    except (MillraceError, OSError) as problem:  # the disk that is full, or the server that failed
+    except (MillraceError, OSError) as problem:  # such as the full disk that also ended the run
         note = f"\nIts rejects could not be kept: {problem}"
     try:
         run.remove_files()
@@ -217,18 +238,19 @@ def discard(run: NewRun, error: BaseException, raw_bytes: RawBytes) -> str:
 
 
 def no_raw_bytes(rejects: Any) -> list[bytes]:
-    """Stands in for the raw bytes of rejects where the input is not at hand."""
+    """Returns empty raw bytes for each reject, where the input cannot be read."""
     return [b""] * len(rejects)
 
 
 def _left(run: NewRun, problem: MillraceError) -> str:
+    """The part of an error message that says that the run's files could not be removed."""
     return (
         f"{run.folder} stays until the next job there, or `millrace dataset prune {run.output}`, removes it: {problem}"
     )
 
 
 def _raise_again(error: BaseException, note: str, output: str) -> None:
-    """Raises an error with the note in its message, or prints the note."""
+    """Raises the error again, with the note added to its message; for errors that are not ours, prints the note."""
     refused = refused_by_disk(str(error))
     if refused is not None:
         raise MillraceError(f"{refused}. Free some space, or use another disk.{note}") from error
@@ -240,7 +262,7 @@ def _raise_again(error: BaseException, note: str, output: str) -> None:
 
 
 def _named(options: RunnerOptions, run: str) -> RunnerOptions:
-    """The options with a name for the job that no other has, by which it is found."""
+    """Returns the options with a unique --job_name, by which the job is found later; a name of the user's stays."""
     if read_flags(options.beam_args).job_name:
         return options
     return dataclasses.replace(options, beam_args=(*options.beam_args, "--job_name", f"millrace-{run.lower()}"))

@@ -1,4 +1,4 @@
-"""Runs that end without a commit: their rejects, and why they failed, are kept in the folder `failed/RUN`."""
+"""Keeps the rejects of runs that end without a commit, and the reason of the failure, in the folder `failed/RUN`."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def keep_rejects(run: NewRun, error: BaseException, raw_bytes: RawBytes) -> str:
-    """Saves a failed run's rejects under `failed/`, and then a summary with the error, if there are any.
+    """Saves the rejects of a failed run under `failed/`, and then a summary. Saves nothing if there are no rejects.
 
     Args:
       run: the run.
-      error: why it failed.
+      error: the error that ended the run.
       raw_bytes: reads the raw bytes of rejects from the input.
 
     Returns:
-      The part of the error message about the rejects: how many by reason, and where they are; '' if there are none.
+      The part of the error message about the rejects: how many by reason, and where they are; '' without rejects.
     """
     folder = layout.join(run.output, layout.FAILED, run.id)
     reasons: collections.Counter[str] = collections.Counter()
-    places: set[tuple[str, int]] = set()  # a record is rejected by both passes, and again by a retried bundle
+    places: set[tuple[str, int]] = set()  # to save each record once: both passes reject it, and so do retried bundles
     first: Reject | None = None
     lost = 0
     for i, (rejects, has_raw) in enumerate(_rejects_in(run.staging, raw_bytes)):
@@ -53,19 +53,27 @@ def keep_rejects(run: NewRun, error: BaseException, raw_bytes: RawBytes) -> str:
 
 
 def refuse(run: NewRun, error: MillraceError, raw_bytes: RawBytes) -> None:
-    """Records that a run is refused. Raises MillraceError if that cannot be written."""
+    """Records in `failed/RUN` that a run is refused, and why: its result must not be committed.
+
+    Raises:
+      MillraceError: the files cannot be written.
+    """
     if not keep_rejects(run, error, raw_bytes):
         _write_summary(run, error, "", collections.Counter())
 
 
 def reason_of_failure(output: str, run: str) -> str | None:
-    """Reads why a run was refused or has failed. Returns None if its folder does not say."""
+    """Reads why a run was refused or has failed. Returns None if `failed/RUN` holds no summary."""
     summary = read_if_there(layout.join(output, layout.FAILED, run, layout.SUMMARY), "why a run has failed")
     return None if summary is None else str(summary["message"])
 
 
 def last_failed(output: str) -> tuple[str, str] | None:
-    """Finds the run that has failed since the last commit, if any, and returns its name and the reason."""
+    """Finds the latest run that has failed since the last commit.
+
+    Returns:
+      The run's name and the reason of the failure; None if no run has failed since the last commit.
+    """
     committed = committed_run(output)
     for run in sorted(storage.listdir(layout.join(output, layout.FAILED)), reverse=True):
         path = layout.join(output, layout.FAILED, run, layout.SUMMARY)
@@ -76,19 +84,20 @@ def last_failed(output: str) -> tuple[str, str] | None:
 
 
 def committed_run(output: str) -> str | None:
-    """Reads which run the manifest is of. Returns None if there is no manifest."""
+    """Reads from the manifest which run was committed last. Returns None if there is no manifest."""
     manifest = read_if_there(layout.join(output, layout.MANIFEST), "the manifest")
     return None if manifest is None else str(manifest["run"])
 
 
 def _write_summary(run: NewRun, error: BaseException, note: str, reasons: collections.Counter[str]) -> None:
+    """Writes `failed/RUN/summary.json`. `note`: text about the rejects, added to the message; '' without rejects."""
     message = str(error) or type(error).__name__
     committed: str | None = None
-    with contextlib.suppress(MillraceError):  # a damaged manifest, which is not why this run has failed
+    with contextlib.suppress(MillraceError):  # a damaged manifest must not hide the error of this run
         committed = committed_run(run.output)
     summary = {
         "run": run.id,
-        "dataset": committed,  # the run that `last_failed` compares with that of the manifest then
+        "dataset": committed,  # `last_failed` compares this run with the manifest's: equal means no commit since
         "error": message,
         "rejected": dict(reasons.most_common()),
         "message": message + note,
@@ -100,6 +109,7 @@ def _write_summary(run: NewRun, error: BaseException, note: str, reasons: collec
 def _about_rejects(
     folder: str, first: Reject, reasons: collections.Counter[str], error: BaseException, *, lost: int
 ) -> str:
+    """The part of the error message about the rejects. `lost`: the number of rejects without raw bytes."""
     by_reason = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons.most_common())
     if "not_utf8" in reasons:
         by_reason += " (of files in another encoding: declare it in the schema, such as csv: {encoding: latin-1})"
@@ -118,7 +128,11 @@ def _example(reject: Reject) -> str:
 
 
 def _rejects_in(staging: str, raw_bytes: RawBytes) -> Iterator[tuple[list[Reject], bool]]:
-    """The rejects of each file, and whether they have raw bytes; those of the transform come last and together."""
+    """Yields the rejects of each file in staging, and whether they have raw bytes.
+
+    The rejects of the transform are stored without raw bytes, so they come last, together, and their raw bytes are
+    read from the input.
+    """
     from beam_jobs.transform.rejects import PHASE, with_raw_bytes
 
     names = [name for name in storage.listdir(staging) if name.startswith("rejects-")]
@@ -129,5 +143,5 @@ def _rejects_in(staging: str, raw_bytes: RawBytes) -> Iterator[tuple[list[Reject
     if late:
         try:
             yield with_raw_bytes(late, raw_bytes), True
-        except (MillraceError, OSError):  # an unreadable input may be the reason why the job failed
+        except (MillraceError, OSError):  # the job may have failed because the input cannot be read
             yield with_raw_bytes(late, lambda rejects: [b""] * len(rejects)), False

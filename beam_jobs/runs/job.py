@@ -1,4 +1,4 @@
-"""One preprocessing job, from options to a committed dataset: check, plan, run the pipeline, commit."""
+"""Runs one preprocessing job: checks the options and the input, takes the lease, runs the pipeline and commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from schemas.spec.loader import AnySchema, load_schema
 
 
 def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes) -> JobSource:
-    """Reads the schema and lists or opens the input. Imports nothing heavy.
+    """Reads the schema, and lists or opens the input. Does not import TensorFlow or Beam.
+
+    Args:
+      options: the job's options.
+      report: called with notes about the input.
 
     Raises:
       UsageError: the schema, the input or the output is invalid.
@@ -36,9 +40,12 @@ def check_inputs(options: JobOptions, report: Callable[[Sequence[str]], None] = 
 def check_options(
     options: JobOptions, report: Callable[[Sequence[str]], None] = storage.print_notes
 ) -> tuple[JobOptions, AnySchema]:
-    """Checks all but the input. Returns the options with the path of the schema, and the schema.
+    """Reads the schema, and checks the options and the output, but not the input.
 
     Reports how many corrected records --overwrite would lose.
+
+    Returns:
+      The options, where the name of a shipped schema is replaced by the schema's path, and the schema.
 
     Raises:
       UsageError: the schema or the output is invalid.
@@ -54,7 +61,10 @@ def check_options(
 
 
 def lost_corrections(output: str) -> Iterator[str]:
-    """Yields a warning if a dataset is replaced that holds corrected records, which are in no input file."""
+    """Yields a warning if the dataset in `output` holds corrected records, which --overwrite would lose.
+
+    Corrected records came from `--replay`, so the input files do not contain them.
+    """
     if not storage.exists(layout.join(output, layout.MANIFEST)):
         return
     with contextlib.suppress(MillraceError):  # of another version of the format
@@ -69,10 +79,11 @@ def lost_corrections(output: str) -> Iterator[str]:
 
 
 def check_comparison(options: JobOptions, schema: AnySchema) -> None:
-    """Refuses thresholds of drift without statistics, and a dataset to compare with that has none.
+    """Checks that everything that drift is computed from is available.
 
     Raises:
-      UsageError: as above, or there is no such dataset.
+      UsageError: --no_statistics is given although the schema sets thresholds of drift or --compare_to is given; or
+        the dataset of --compare_to does not exist or has no statistics.
     """
     if not options.statistics and schema.limits_drift:
         raise UsageError(
@@ -94,7 +105,7 @@ def check_comparison(options: JobOptions, schema: AnySchema) -> None:
 def run_job(
     options: JobOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes, configure: bool = True
 ) -> Manifest:
-    """Runs a job, up to the commit.
+    """Runs a preprocessing job to its end, and returns the manifest of the committed dataset.
 
     Args:
       options: the job's options.
@@ -129,7 +140,10 @@ def submit_job(options: JobOptions, *, report: Callable[[Sequence[str]], None] =
 def _prepared(
     options: JobOptions, report: Callable[[Sequence[str]], None], *, configure: bool
 ) -> Iterator[tuple[WriteDataset, NewRun]]:
-    """The work, its input checked, and the run that it writes, whose lease is held."""
+    """Checks the options and the input, takes the lease, and yields the job and the run that it writes.
+
+    The lease is held while the block runs.
+    """
     if options.dry_run:
         raise UsageError("dry_run: nothing would be written; use `millrace preprocess --dry_run`")
     source = check_inputs(options, report)
@@ -144,10 +158,10 @@ def _prepared(
 
 
 def open_transform(options: JobOptions, source: JobSource) -> OtherTransform | None:
-    """Opens the transform that --transform_from names; returns None without that option.
+    """Opens the transform of the dataset that --transform_from names; returns None without that option.
 
     Raises:
-      UsageError: there is no dataset, or its transform cannot be applied to this data.
+      UsageError: the folder holds no dataset, or the dataset's transform cannot be applied to this data.
     """
     if options.transform_from is None:
         return None
@@ -168,10 +182,13 @@ def open_transform(options: JobOptions, source: JobSource) -> OtherTransform | N
 
 
 def load_preprocessing(reference: str | None) -> PreprocessingFn | None:
-    """Imports the user's preprocessing_fn; returns None if none is given.
+    """Imports the user's preprocessing_fn.
+
+    Args:
+      reference: the module and the function, as `module:function`; None: the user gives no function.
 
     Raises:
-      UsageError: it cannot be imported.
+      UsageError: the function cannot be imported.
     """
     if reference is None:
         return None

@@ -1,4 +1,4 @@
-"""Finds out which new input a dataset holds already: by the digest of its content, and by its path."""
+"""Finds the input files of an append that the dataset holds already, by the digest of their contents and by path."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class New(Generic[T]):
-    """What of the input is new.
+    """The new part of an append's input.
 
     Attributes:
       rest: the new files, or the source of the new images.
-      skipped: the others, each with the path under which the dataset, or this input, has its content.
+      skipped: the files that are not new, each with the path of the same content in the dataset or in this input.
     """
 
     rest: T
@@ -35,21 +35,25 @@ class New(Generic[T]):
 
 
 def choose_new(base: OpenDataset, listing: storage.Listing, *, skip_known: bool) -> New[storage.Listing]:
-    """Finds the files of rows that the dataset lacks. Reads only files that are as large as another one.
+    """Finds the files of rows that the dataset does not hold yet.
+
+    A file is known if the dataset, or an earlier file of the same input, has the same content. A content is read and
+    digested only if another file has the same size.
 
     Args:
       base: the dataset.
       listing: the input.
-      skip_known: leave out what is known, instead of refusing it.
+      skip_known: True: leave known files out. False: refuse them.
 
     Raises:
-      UsageError: a file is known and is not to be skipped, or is known by its path but has other content now.
+      UsageError: a file is known, and `skip_known` is False; or the dataset was read from a file with the same path
+        but another content.
       MillraceError: a file cannot be read.
     """
     files = {file.path: file.checked() for file in listing}
     by_size = collections.defaultdict[int, list[str]](list)
     for path, file in files.items():
-        if file.size:  # empty files are alike, and hold no record
+        if file.size:  # empty files hold no record, and all have the same content
             by_size[file.size].append(path)
 
     @functools.cache
@@ -62,7 +66,7 @@ def choose_new(base: OpenDataset, listing: storage.Listing, *, skip_known: bool)
         for old in part.inputs:
             if old.path in files:
                 same_size = files[old.path].size == old.bytes
-                if same_size and (old.digest is None or digest(old.path) == old.digest):  # an empty file has none
+                if same_size and (old.digest is None or digest(old.path) == old.digest):  # None: an empty file
                     known_paths[old.path] = old.path
                 else:
                     changed.append(old.path)
@@ -71,7 +75,7 @@ def choose_new(base: OpenDataset, listing: storage.Listing, *, skip_known: bool)
                     known_paths.setdefault(path, old.path)
     _refuse_changed(base, changed)
     for paths in by_size.values():
-        first: dict[str, str] = {}  # of new files with the same content
+        first: dict[str, str] = {}  # content digest -> the first new file with this content
         for path in sorted(paths) if len(paths) > 1 else ():
             if path not in known_paths and first.setdefault(digest(path), path) != path:
                 known_paths[path] = first[digest(path)]
@@ -84,6 +88,7 @@ def choose_new(base: OpenDataset, listing: storage.Listing, *, skip_known: bool)
 
 
 def _refuse_changed(base: OpenDataset, paths: Sequence[str]) -> None:
+    """Raises UsageError if there are `paths`: files that have changed since the dataset was written."""
     if paths:
         raise UsageError(
             f"{few(paths)}: known to {base.path} under this path, but with other content now. An append does not "
@@ -93,6 +98,7 @@ def _refuse_changed(base: OpenDataset, paths: Sequence[str]) -> None:
 
 
 def _refuse_known(base: OpenDataset, known_paths: Mapping[str, str], *, skip_known: bool) -> None:
+    """Raises UsageError if there are known files and they are not to be skipped."""
     if known_paths and not skip_known:
         named = [path if path == old else f"{path} (as {old})" for path, old in sorted(known_paths.items())]
         raise UsageError(
@@ -102,15 +108,19 @@ def _refuse_known(base: OpenDataset, known_paths: Mapping[str, str], *, skip_kno
 
 
 def choose_new_images(base: OpenDataset, source: ImageSource, *, skip_known: bool) -> New[ImageSource | None]:
-    """Finds the images that the dataset lacks; returns None if there are none. Reads all images once.
+    """Finds the images that the dataset does not hold yet. Reads every image once, to compute its digest.
 
     Args:
       base: the dataset.
       source: the input.
-      skip_known: leave out what is known, instead of refusing it.
+      skip_known: True: leave known images out. False: refuse them.
+
+    Returns:
+      The new images as a source, and the known ones; `rest` is None if no image is new.
 
     Raises:
-      UsageError: an image is known and is not to be skipped, or is known by its path but has other content now.
+      UsageError: an image is known, or was rejected before, and `skip_known` is False; or the dataset holds an image
+        with the same path but another content.
     """
     paths = list(itertools.chain.from_iterable(bundle.paths for bundle in source.bundles()))
     digests = dict(zip(paths, storage.for_each(base.path, _digest, paths), strict=True))
@@ -138,14 +148,15 @@ def choose_new_images(base: OpenDataset, source: ImageSource, *, skip_known: boo
 
 
 def _digest(path: str) -> str | None:
+    """The digest of an image's file, in hexadecimal digits; None if the file cannot be read."""
     try:
         return image_digest(storage.read_bytes(path)).hex()
     except MillraceError:
-        return None  # it will be a reject
+        return None  # the job will reject the image
 
 
 def _without(source: ImageSource, known_paths: Collection[str]) -> ImageSource | None:
-    """The source without some images; None if there are no others."""
+    """The source without the images at `known_paths`; None if no image is left."""
     if not known_paths:
         return source
     files = source.listed.files

@@ -1,8 +1,10 @@
 """The last step of every pipeline: it commits the run, or refuses it.
 
-On a cluster it is the last transform of the pipeline and runs on a worker, so that the launcher may end at any time;
-the runner of this process calls it when the pipeline is done. What must not be committed (counts that do not add up,
-drift, a lost lease) is refused, which is never raised, since runners repeat what raises. It is written to the file
+On a cluster, the step is the last transform of the pipeline and runs on a worker, so that the launcher may end at any
+time. In a local job, this process calls the step when the pipeline is done.
+
+A result that must not be committed (counts that do not add up, drift, a lost lease) is refused. A refusal does not
+raise an error, because a runner would then repeat the step in vain. Instead, the step writes the reason to the file
 `failed/RUN/summary.json`, which the launcher and `millrace job status` read.
 """
 
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class LastStep(Generic[M]):
-    """Commits the result of a pipeline, or refuses it. A runner may repeat it, also while another attempt is at work.
+    """Commits the result of a pipeline, or refuses it. A runner may repeat the step, even while an attempt is running.
 
     Attributes:
       committer: checks the result, and commits it.
-      inputs: the input, as it was staged.
+      inputs: the staged inputs of the pipeline.
       run: the run.
     """
 
@@ -38,39 +40,44 @@ class LastStep(Generic[M]):
     run: NewRun
 
     def __call__(self) -> None:
-        """Commits the result, or refuses it; then cleans up and gives the lease back.
+        """Commits the result, or refuses it; then deletes temporary files and gives the lease back.
+
+        If an earlier attempt has committed or refused the run already, only the cleaning up is left to do.
 
         Raises:
-          MillraceError: a file cannot be read or written. Nothing has changed, and the step may be repeated.
+          MillraceError: a file cannot be read or written. The run is neither committed nor refused; repeat the step.
         """
         from beam_jobs.records.result import RESULT, read_result
 
         progress.JOB.enter("committing")
         run = self.run
-        if not run.is_committed() and reason_of_failure(run.output, run.id) is None:  # else only the rest is left
+        if not run.is_committed() and reason_of_failure(run.output, run.id) is None:
             try:
                 lease_of_job(run.output, run.id)
                 self.committer.commit(run, self.inputs, read_result(layout.join(run.staging, RESULT)))
             except MillraceError as error:
-                if not run.is_committed():  # else another attempt has done so
+                if not run.is_committed():  # else another attempt has committed the run in the meantime
                     refuse(run, self._refusal(error), self.committer.raw_bytes)
         clean_up(run, self.committer.kind)
 
     def _refusal(self, error: MillraceError) -> MillraceError:
-        """Returns why the result must not be committed, and raises `error` where another attempt may succeed."""
+        """Returns the reason why the result must not be committed. Raises `error` if another attempt may succeed."""
         from beam_jobs.records.accounts import Unfit
 
         if isinstance(error, Unfit | LeaseError):
             return error
         try:
             lease_of_job(self.run.output, self.run.id)
-        except LeaseError as lost:  # its new holder may have removed the files that this step misses
+        except LeaseError as lost:  # the new holder of the lease may have deleted the files of this run
             return lost
         raise error
 
 
 def clean_up(run: NewRun, kind: Kind[Any]) -> None:
-    """Removes what a run needs no more that is committed or refused, and gives its lease back. May be repeated."""
+    """Deletes the temporary files of a run that was committed or refused, and releases its lease. Safe to call again.
+
+    If the run is committed, also deletes the leftovers of other jobs in the output folder.
+    """
     run.remove_files()
     with contextlib.suppress(LeaseError):
         lease = lease_of_job(run.output, run.id)

@@ -1,6 +1,6 @@
-"""The manifest of a dataset with more records, from the one before and that of what was added.
+"""Merges the manifest of a dataset with the manifest of a run that adds records to the dataset.
 
-What is added is new input, or rejects of the dataset that were corrected and tried again.
+The added records come from new input, or from rejects of the dataset that were corrected and tried again (a replay).
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ OF_ADDED = frozenset({UNSEEN_VALUES, DRIFT})  # the codes of warnings about adde
 def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
     """Returns the manifest of the dataset with the added records.
 
+    A replay moves records from rejected to written, or rejects them again, so the tried rejects are subtracted from the
+    read and the rejected records.
+
     Args:
-      base: the manifest before.
-      added: that of the run that adds them: its inputs are those of `merged_inputs`, all else is of the records alone.
-      tried: how many rejects of the dataset the records are; 0: they are new input.
+      base: the manifest of the dataset before.
+      added: the manifest of the run that adds the records. Its inputs are already the merged ones (`merged_inputs`);
+        all its other fields describe the added records alone.
+      tried: in a replay, the number of rejects that were tried again; 0: the records are new input.
 
     Raises:
-      MillraceError: a record is unaccounted for.
+      MillraceError: the shards hold another number of records than was counted.
     """
     splits = dict(base.splits)
     for name in splits.keys() & added.splits.keys():
@@ -49,7 +53,7 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
             "rejected": base.rejected + added.rejected - tried,
             "transform_from": base.transform_from or base.run,
             "preprocessing_fn": base.preprocessing_fn,
-            # What was warned of when the transform was measured, and what is to be said of the records added last.
+            # The warnings from when the transform was measured, and those about the records that were added last.
             "warnings": base.warnings if tried else (*base_warnings, *added.warnings),
             "appended": base.appended if tried else (*base.appended, added.run),
             "replayed": base.replayed + (added.written if tried else 0),
@@ -59,17 +63,18 @@ def merged_manifest(base: Manifest, added: Manifest, *, tried: int) -> Manifest:
 
 
 def merged_inputs(base: OpenDataset, added: Iterable[InputPart], *, tried: Sequence[Reject]) -> Iterator[InputPart]:
-    """Yields the entries of the dataset's inputs, and of the inputs that were read now.
+    """Yields the manifest's entries for the inputs of the dataset and the inputs of the new run.
 
-    New files of rows are inputs each. Images are counted under the one listing that names them all, which grows.
+    Each new file of rows is an input of its own. A dataset of images has one input, the listing of all images, so the
+    old listing and the new one become one. A replay adds no input; it changes the counts of the old ones.
 
     Args:
       base: the dataset before.
-      added: the entries of what was read now.
-      tried: the rejects of the dataset that were tried again; they count as what they are now.
+      added: the entries for the inputs of the new run.
+      tried: in a replay, the rejects that were tried again; empty: the records are new input.
 
     Raises:
-      MillraceError: a record is unaccounted for.
+      MillraceError: the records that an input has read are not all written or rejected.
     """
     parts = read_inputs(base.path, base.manifest)
     if tried:
@@ -83,12 +88,12 @@ def merged_inputs(base: OpenDataset, added: Iterable[InputPart], *, tried: Seque
 
 
 def count_inputs(base: Manifest, added: int, *, tried: bool) -> int:
-    """Returns how many inputs `merged_inputs` yields."""
+    """Returns the number of inputs that `merged_inputs` yields. `added`: the number of inputs of the new run."""
     return base.number_of_inputs if tried or base.classes else base.number_of_inputs + added
 
 
 def _merged_listing(before: InputPart, more: InputPart) -> InputPart:
-    """Two listings of images as one, which is named by the patterns of both."""
+    """Merges two listings of images to one. Its path is the patterns of both, separated by spaces."""
     (old,), (new,) = before.inputs, more.inputs
     names = old.path.split(" ")
     path = " ".join([*names, *(name for name in new.path.split(" ") if name not in names)])
@@ -103,8 +108,8 @@ def _merged_listing(before: InputPart, more: InputPart) -> InputPart:
 def _tried_again(
     base: Manifest, parts: Iterable[InputPart], added: Iterable[InputPart], tried: Iterable[Reject]
 ) -> Iterator[InputPart]:
-    """The inputs with the records of a replay moved from rejected to what became of them."""
-    # Images are all counted under the one listing that names them, and rows under the file that they stand in.
+    """Yields the parts of the inputs with new counts: subtracts the tried rejects, and adds their new outcomes."""
+    # Images are counted under their listing, which is then the only input. Rows are counted under their file.
     sole = base.inputs[0].path if base.number_of_inputs == 1 else None
     gone, more = collections.defaultdict[str, list[Count]](list), collections.defaultdict[str, list[Count]](list)
     for reject in tried:
@@ -121,12 +126,13 @@ def _tried_again(
 
 
 def _counted(part: InputPart, counts: Iterable[Count], less: Iterable[Count]) -> InputPart:
-    """The inputs of a part with other counts: `counts` without `less`.
+    """Returns a part with new counts: the sum of `counts` minus the sum of `less`.
 
     Raises:
-      MillraceError: a record is unaccounted for.
+      MillraceError: a count is negative, or an input's records are not all written or rejected.
     """
     rows: collections.Counter[Count] = collections.Counter()
+    # A Count with 0 rows serves as the key of its outcome, stage, split and reason.
     for sign, terms in ((1, counts), (-1, less)):
         for count in terms:
             rows[count.model_copy(update={"rows": 0})] += sign * count.rows

@@ -1,4 +1,4 @@
-"""What a job is made of: the run that it writes, its source, its pipeline, and what commits the result."""
+"""The parts of a job: the run that it writes, its source, its pipeline, and the committer of its result."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ M_co = TypeVar("M_co", covariant=True)
 
 @dataclasses.dataclass(frozen=True)
 class Kind(Generic[M_co]):
-    """What a run writes: a dataset or predictions.
+    """The kind of output that a run writes: a dataset or predictions.
 
     Attributes:
-      noun: what it is called: "a dataset" or "predictions".
+      noun: the name of the kind in messages: "a dataset" or "predictions".
       read: reads the manifest of an output folder.
       prune: removes leftovers of killed jobs, and replaced runs that no reader can still have open.
     """
@@ -58,7 +58,7 @@ class Kind(Generic[M_co]):
     prune: Callable[[str, Lease], object]
 
     def clear(self, output: str, run_lease: Lease) -> None:
-        """Prunes, and only warns if that fails: what was written is complete without it."""
+        """Prunes the output folder after a commit. If that fails, prints a warning, because the output is complete."""
         try:
             self.prune(output, run_lease)
         except (MillraceError, KeyboardInterrupt) as error:
@@ -77,11 +77,12 @@ def check_output(output: str, noun: str, *, overwrite: bool) -> None:
 
     Args:
       output: the folder.
-      noun: what is to be written, see `Kind`.
-      overwrite: replace what is there of that kind.
+      noun: the kind of output, see `Kind`.
+      overwrite: allow that the folder holds output of the same kind, which is then replaced.
 
     Raises:
-      UsageError: it is no folder, is in a dataset or a model directory, or holds something else.
+      UsageError: the path is not a folder, is inside a dataset or a model directory, or holds other files; or it holds
+        output of the same kind, and `overwrite` is False.
     """
     layout.check_outside(output, "--output ", layout.MANIFEST, layout.MODEL_JSON)
     if storage.is_local(output) and os.path.lexists(output) and not os.path.isdir(output):
@@ -106,12 +107,19 @@ def check_output(output: str, noun: str, *, overwrite: bool) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class NewRun:
-    """A run that is being written. Its name is what its last step, its launcher and its lease know each other by."""
+    """A run that is being written.
+
+    Attributes:
+      output: the output folder; the run is the folder `id` in it.
+      id: the name of the run. The lease names it, and so the run's last step, on any machine, finds its lease.
+      replaces: the manifest of the output folder when the lease was taken. The commit replaces this one only.
+      started: when the run began, in seconds since 1970.
+    """
 
     output: str
     id: str
-    replaces: folders.Snapshot  # the manifest that was there when the lease was taken
-    started: float = dataclasses.field(default_factory=time.time)  # in seconds since 1970
+    replaces: folders.Snapshot
+    started: float = dataclasses.field(default_factory=time.time)
 
     @property
     def folder(self) -> str:
@@ -119,7 +127,7 @@ class NewRun:
 
     @property
     def staging(self) -> str:
-        """The folder of what only the pipeline and the last step read."""
+        """The folder for temporary files, which only the pipeline and the last step read."""
         return layout.join(self.folder, layout.STAGING)
 
     def is_committed(self) -> bool:
@@ -128,22 +136,26 @@ class NewRun:
         return manifest is not None and self.id.encode() in manifest
 
     def remove_files(self) -> None:
-        """Removes what only the last step reads, and then the rest, unless it is committed. May be repeated."""
+        """Deletes the staging folder, and then, if the run is not committed, the whole run. Safe to call again."""
         committed = self.is_committed()
-        folders.remove(self.staging)  # first: without these files, nothing commits the run any more
+        folders.remove(self.staging)  # first: without these files, no attempt can commit the run any more
         if not committed:
             folders.remove(self.folder)
 
 
 @contextlib.contextmanager
 def new_run(output: str, *, break_lease: bool = False) -> Iterator[NewRun]:
-    """Holds the lease on an output folder for a new run. `break_lease`: see `schemas.dataset.lease.hold`.
+    """Takes the lease on an output folder and yields a new run. The lease is held while the block runs.
 
-    What was read from the folder before may be out of date: another job may have committed in the meantime. A local
-    run's folder is removed if the block fails, unless it is committed or a job on a cluster goes on writing it.
+    Another job may have committed before the lease was taken, so read the folder again inside the block. If the block
+    fails, the folder of a local run is deleted, unless the run is committed or a job on a cluster goes on writing it.
+
+    Args:
+      output: the output folder.
+      break_lease: take the lease from a holder that may still be running, see `schemas.dataset.lease.hold`.
 
     Raises:
-      LeaseError: another process, or a job on a cluster that goes on, holds the lease.
+      LeaseError: another process, or a job on a cluster that is still running, holds the lease.
     """
     run_id = layout.new_run_id()
     with lease.hold(output, run=run_id, has_ended=has_ended, break_lease=break_lease):
@@ -152,7 +164,7 @@ def new_run(output: str, *, break_lease: bool = False) -> Iterator[NewRun]:
             yield run
         except BaseException:
             if storage.is_local(output):
-                with contextlib.suppress(MillraceError):  # the next job, or prune, removes what stays
+                with contextlib.suppress(MillraceError):  # the next job, or prune, deletes the files that remain
                     if not isinstance(lease.holder_of(output), RemoteHolder) and not run.is_committed():
                         folders.remove(run.folder)
             raise
@@ -160,7 +172,13 @@ def new_run(output: str, *, break_lease: bool = False) -> Iterator[NewRun]:
 
 @dataclasses.dataclass(frozen=True)
 class OtherTransform:
-    """The transform of another dataset's run; without a run, one that was measured."""
+    """A transform that exists already: that of another dataset's run.
+
+    Attributes:
+      run_dir: the folder with the transform's graphs.
+      run: the name of the run that measured the transform; None: not a run of a dataset.
+      preprocessing_fn: the user's function that the transform was made with; None: it was derived from the schema.
+    """
 
     run_dir: str
     run: str | None
@@ -168,53 +186,54 @@ class OtherTransform:
 
     @classmethod
     def of(cls, base: OpenDataset) -> OtherTransform:
-        """Returns the transform that a dataset's records went through."""
+        """Returns the transform of a dataset."""
         return cls(base.graphs_dir, base.run, base.manifest.preprocessing_fn)
 
 
 class Committer(Protocol[M_co]):
-    """Commits a run. It is sent to a worker, where the job has any, so it holds no listing of the input."""
+    """Commits a run. On a cluster, it is sent to a worker, so it holds no listing of the input, which may be large."""
 
     @property
     def kind(self) -> Kind[M_co]:
-        """What is written."""
+        """The kind of output."""
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """Reads the raw bytes of rejected records from the input again, which must not have changed."""
+        """Reads the raw bytes of rejected records from the input again. The input must not have changed."""
 
     def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> M_co:
         """Checks the result of the pipeline, and commits it."""
 
 
 class PipelineJob(Protocol[M_co]):
-    """What `beam_jobs.runs.execute` runs: it reads a source, sends the records through a pipeline, and commits."""
+    """A job that `beam_jobs.runs.execute` can run: a source, a pipeline for its records, and a committer."""
 
     @property
     def kind(self) -> Kind[M_co]:
-        """What is written."""
+        """The kind of output."""
 
     @property
     def options(self) -> RunnerOptions:
-        """Where it runs."""
+        """The options of the runner: where the job runs."""
 
     @property
     def source(self) -> Staged:
-        """What is read."""
+        """The input of the job."""
 
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
-        """Returns what builds the pipeline, which ends in `beam_jobs.records.result.write_at_end`."""
+        """Returns a function that adds the job's steps to a pipeline, up to `beam_jobs.records.result.write_at_end`."""
 
     def committer(self, inputs: StagedInputs) -> Committer[M_co]:
-        """Returns what commits the result. `inputs`: as they were staged."""
+        """Returns the committer of the result. `inputs`: the staged inputs."""
 
 
 def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool = True) -> None:
     """Imports TensorFlow, Beam and tf.Transform, which takes seconds.
 
     Args:
-      verbose: with TensorFlow's own log.
-      configure: set TensorFlow up for a job; False if the process also does other work.
-      quiet: do not say so.
+      verbose: show TensorFlow's own log.
+      configure: set TensorFlow up for a job: without GPU, and with one thread for each op. False if the process also
+        does other work with TensorFlow.
+      quiet: do not print that TensorFlow and Beam are starting.
     """
     if configure and not quiet:
         progress.say("starting TensorFlow and Beam")
@@ -226,17 +245,21 @@ def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool
         tensorflow = importlib.import_module("tensorflow")
         if verbose:
             tensorflow.compat.v1.logging.set_verbosity(logging.INFO)
-        tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small; a GPU would only be taken from others
+        tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small, and leave the GPU to other processes
         with contextlib.suppress(RuntimeError):  # if TensorFlow runs already, its threads stay as they are
             # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
             tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def temporary_folder(staging: str, *, here: bool) -> contextlib.AbstractContextManager[str]:
-    """Makes a folder for tf.Transform's graphs and, in a local job, for what it reads again before the commit.
+    """Makes a folder for temporary files: tf.Transform's graphs and, in a local job, fragments and cached data.
 
-    `here`: the job is local. The folder is in the staging folder, so that it is removed with the leftovers of a killed
-    job. A local job that writes to GCS has it on local disk.
+    The folder is in the staging folder, so that the next job deletes it if this job is killed. Only a local job that
+    writes to GCS gets a folder on local disk, which is deleted at the end of the block.
+
+    Args:
+      staging: the staging folder of the run.
+      here: whether the job is local.
     """
     if here and not storage.is_local(staging):
         return tempfile.TemporaryDirectory(prefix="millrace-")

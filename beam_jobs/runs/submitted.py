@@ -1,4 +1,4 @@
-"""Jobs that a cluster runs without their launcher: how the one that writes to a folder is doing, and how to end it."""
+"""Asks about the last job on an output folder, or cancels it: a job on a cluster can run without its launcher."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ from schemas.dataset.lease import LeaseError, holder_of
 from schemas.errors import MillraceError, UsageError
 from schemas.storage import folders
 
-CANCEL_SECONDS = 600.0  # until a job that is cancelled must have ended
+CANCEL_SECONDS = 600.0  # the longest time that a cancelled job may take to end
 
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """How the last job on a folder is doing, and what to do now. `job` is None if no job on a cluster holds it."""
+    """The status of the last job on an output folder.
+
+    Attributes:
+      run: the run that the job writes.
+      state: the state of the job, such as "running", "failed" or "committed".
+      next: what the user can do now.
+      job: the job that holds the lease; None if no job on a cluster holds the lease.
+    """
 
     run: str
     state: str
@@ -29,10 +36,13 @@ class Status:
 
 
 def status(output: str) -> Status:
-    """Asks the runner about the job that holds the lease; else says what the last job has left.
+    """Returns the status of the last job on an output folder.
+
+    If a job on a cluster holds the lease, asks its runner. Otherwise the files tell: a run that has failed since the
+    last commit, or else the run that was committed.
 
     Raises:
-      UsageError: there is no trace of a job.
+      UsageError: the folder shows no job at all.
       MillraceError: the runner does not answer.
     """
     holder = _holder(output)
@@ -51,14 +61,14 @@ def status(output: str) -> Status:
 
 
 def cancel(output: str) -> tuple[str, str]:
-    """Cancels the job that holds the lease, waits until it has ended, and removes its run.
+    """Cancels the job that holds the lease, waits until the job has ended, and deletes its run.
 
     Returns:
-      The run, and what became of the job.
+      The name of the run, and a message about the outcome.
 
     Raises:
       UsageError: no job on a cluster holds the lease.
-      LeaseError: the job has committed.
+      LeaseError: the job has committed its run, which stays.
       MillraceError: the runner does not answer, or the job did not end in time; the lease stays.
     """
     holder = _holder(output)
@@ -76,6 +86,7 @@ def cancel(output: str) -> tuple[str, str]:
 
 
 def _holder(output: str) -> RemoteHolder | None:
+    """The job on a cluster that holds the lease on `output`; None if the lease is free or a process holds it."""
     storage.check_scheme(output, "--output ")
     layout.check_directory(output)
     holder = holder_of(output)

@@ -1,4 +1,4 @@
-"""Writes a dataset: plans the shards, and builds the pipeline that takes raw data through a transform to them."""
+"""The job that writes a dataset: plans the shards, and builds the pipeline that turns raw data into shards."""
 
 from __future__ import annotations
 
@@ -28,22 +28,24 @@ if TYPE_CHECKING:
     from schemas.dataset.manifest import Manifest
 
 
-PreprocessingFn = Callable[[dict[str, Any]], dict[str, Any]]
+PreprocessingFn = Callable[[dict[str, Any]], dict[str, Any]]  # tensors by raw column -> tensors by feature
 
 
 @dataclasses.dataclass(frozen=True)
 class WriteDataset:
-    """Implements `beam_jobs.runs.run.PipelineJob`: raw data through a transform, to a dataset or to one that is there.
+    """A job that transforms raw data and writes a new dataset, or adds the records to an existing dataset.
+
+    Implements `beam_jobs.runs.run.PipelineJob`.
 
     Attributes:
-      options: the job's.
+      options: the job's options.
       source: the raw data.
-      transform: the one that is applied; None: it is measured.
-      function: the user's preprocessing_fn; None: the schema's own.
-      children: processes that decode the records, and end with the job.
-      onto: the dataset that the records are added to.
-      tried: its rejects, of which the records are corrections; none: they are new input.
-      allow_drift: no threshold of drift fails it.
+      transform: the transform of another dataset, to apply; None: the job measures its own transform.
+      function: the user's preprocessing_fn; None: the transform is derived from the schema.
+      children: processes that decode the records, and end with the job; None: this process decodes them.
+      onto: the dataset that the records are added to; None: the job writes a new dataset.
+      tried: the rejects of `onto` that the job tries again, corrected; empty: the records are new input.
+      allow_drift: True: commit even if drift exceeds a threshold to fail above.
     """
 
     kind: ClassVar[Kind[Manifest]] = DATASET
@@ -63,7 +65,10 @@ class WriteDataset:
         return (self.transform or self.options).preprocessing_fn
 
     def known_ids(self) -> Mapping[str, KnownIds]:
-        """Returns the ids of known values by feature: of an append, which counts what vocabularies lack."""
+        """Returns the ids of the known values of each feature, with which an append counts unknown values.
+
+        Returns {} for all other jobs, for replays, and for transforms that are not derived from the schema of rows.
+        """
         from beam_jobs.transform.vocabularies import known_ids
 
         if (
@@ -76,7 +81,13 @@ class WriteDataset:
         return known_ids(self.onto.schema, self.onto.run_dir)
 
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
-        """Builds the pipeline. Writes the description of the raw data to the run's folder."""
+        """Writes the description of the raw data to the run's folder. Returns a function that builds the pipeline.
+
+        Args:
+          run: the run to write.
+          inputs: the staged inputs.
+          temp_dir: a folder for temporary files, see `temporary_folder`.
+        """
         from beam_jobs.core.source import PipelinePlan
         from beam_jobs.records import result
         from beam_jobs.records.existing import copy_files
@@ -107,7 +118,7 @@ class WriteDataset:
         return lambda p: result.finish(p, plan, source.steps(p, plan))
 
     def committer(self, inputs: StagedInputs) -> CommitDataset:
-        """Returns what commits the run: the same without the listing, the user's function and the processes."""
+        """Returns the committer of the run, which a worker can take: without listing, user's function and processes."""
         from beam_jobs.runs.commit import CommitDataset
 
         options = dataclasses.replace(self.options, beam_args=())
@@ -117,9 +128,10 @@ class WriteDataset:
 
 @contextlib.contextmanager
 def started_children(options: JobOptions, source: JobSource, run: NewRun) -> Iterator[Children | None]:
-    """Starts processes that decode a local job's rows, also while the libraries are imported, and ends them.
+    """Starts processes that decode the rows of a local job, and ends them with the block. Yields None for other jobs.
 
-    Prints a note if `--workers` asks for processes that cannot be used.
+    The processes start before TensorFlow and Beam are imported, so that they decode rows in the meantime. Prints a note
+    if `--workers` asks for processes that cannot be used.
     """
     local = options.is_local and storage.is_local(run.staging)
     if not (local and isinstance(source, RowSource)):
@@ -146,13 +158,21 @@ def _note_unused_workers(options: JobOptions, children: int) -> None:
 
 
 def plan_shards(options: JobOptions, source: JobSource, staging: str, temp_dir: str) -> ShardOptions:
-    """Plans how rows are distributed over shards, from what is known before the data is read."""
+    """Plans how rows are distributed over shards, from the estimated size of the data, before the data is read.
+
+    Args:
+      options: the job's options.
+      source: the raw data.
+      staging: the run's staging folder.
+      temp_dir: the folder for the fragments of a local job.
+    """
     from beam_jobs.core.shuffle_plan import ShardOptions, plan_shuffle, shards_of
 
     shares = source.shares()
     shard_bytes = options.shard_size_mb * 2**20
     num_shards = options.num_shards
-    if num_shards is None and not options.is_local:  # a cluster's shuffle has to know about how many there will be
+    # On a cluster, a bucket is one shard or more, so the number of shards must be planned before the shuffle.
+    if num_shards is None and not options.is_local:
         num_shards = max(4, round(source.estimated_bytes * shares["train"] / shard_bytes))
     plan = plan_shuffle(
         shares,
