@@ -18,7 +18,7 @@ from schemas.errors import UsageError, did_you_mean
 from schemas.options import JSON_HELP, Group, flag_of, option
 from schemas.streams import print_result
 
-_PATHS = frozenset({"DIR", "FILE", "JSONL", "PATTERN"})  # what the help calls values that a shell completes
+_PATHS = frozenset({"DIR", "FILE", "JSONL", "PATTERN"})  # metavars of paths, which a shell completes
 _NUMBERS = {int: "a whole number", float: "a number"}
 _LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
 

@@ -100,6 +100,7 @@ def map_in_order(
     try:
         for item in items:
             pending.append(pool.submit(function, item))
+            # Wait for the oldest result, so that results come in order and no more than `max_pending` exist.
             if len(pending) >= max_pending:
                 yield pending.popleft().result()
         while pending:

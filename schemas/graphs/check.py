@@ -37,6 +37,8 @@ class Graph:
 
     def __init__(self, graph_def: Any) -> None:
         library = graph_def.library
+        # Names must be unique: of two nodes or functions with one name, TensorFlow might run another one than is
+        # checked here.
         names = [("", node.name) for node in graph_def.node] + [(f.signature.name, "") for f in library.function]
         names += [(f.signature.name, node.name) for f in library.function for node in f.node_def]
         self.twice = next((place for place, count in Counter(names).items() if count > 1), None)

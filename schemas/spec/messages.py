@@ -109,6 +109,8 @@ def _path_in(value: object, loc: Path, kind: str) -> Path:
     pydantic puts names between the keys, where a value is one of several types; these names are left out.
     """
     path: Path = ()
+    # `i == len(path)` means that no step was left out yet on the way to the feature, so this step is the name of its
+    # kind.
     tagged = _of_rows(value)
     for i, step in enumerate(loc):
         if tagged and i == len(path) and (path == ("label",) or (len(path) == 2 and path[0] == "features")):

@@ -31,6 +31,8 @@ def find_columns(feature: Feature, schema: Schema, names: Container[ColumnLabel]
     if feature.name not in names:
         there = (labels for labels in file_labels(feature, schema) if all(label in names for label in labels))
         return next(there, None)
+    # A column has the feature's name. If there are also columns with the names of the raw file, and these names are not
+    # those of features, it is unclear which columns to read.
     features = {item.name for item in schema.items}
     for labels in file_labels(feature, schema):
         if labels == (feature.name,) or not all(label in names for label in labels):
@@ -92,6 +94,7 @@ def header_names(schema: Schema) -> dict[str, list[list[str]]]:
     for item in schema.items:
         names[item.name] = columns = []
         for ref, label in zip(item.refs, in_file[item.name], strict=True):
+            # The feature's own name for this column, unless the raw file has this name for a column of another feature.
             own = [item.name] if item.width == 1 else [f"{item.name}[{ref}]", f"{item.name}.{ref}"]
             aliases = [name for name in own if name != label and readers.get(name, set()) <= {item.name}]
             columns.append([*([] if label is None else [label]), *aliases])

@@ -16,7 +16,7 @@ from schemas.errors import MillraceError
 from schemas.storage.paths import open_read, wrap_errors
 
 BLOCK_BYTES = 8 << 20
-_CHUNK = 1 << 20  # bytes that are read at once to finish a block
+_CHUNK = 1 << 20  # the bytes that are read at once to finish a block
 
 
 class Bytes(Protocol):

@@ -22,8 +22,8 @@ from schemas.storage import globs
 from schemas.storage.gcs_errors import explain, failure
 from schemas.storage.store import Changed, FileStat, Snapshot, check_version
 
-CONNECTIONS = 96  # maximum per process: one for each thread that reads images, or works on several objects
-TRANSFERS = 16  # requests at once for the objects of a folder
+CONNECTIONS = 96  # the most connections of a process: one for each thread that reads or writes objects
+TRANSFERS = 16  # the number of objects of a folder that are removed at the same time
 
 # TensorFlow's own client of gs:// reads these two variables when it is imported, and computes from them the delays
 # between its tries: some 100 s in all. With TensorFlow's defaults they are 190 s.
@@ -48,12 +48,12 @@ os.register_at_fork(after_in_child=client.cache_clear)  # a forked process has n
 
 
 PREFIX = "gs://"
-CHUNK = 4 << 20  # bytes of a request for a part of an object
-DAMAGED_TRIES = 5  # of a download whose bytes differ from their checksum
-UPLOAD_BYTES = 4 << 20  # of a large file in one request, which are in memory at once
+CHUNK = 4 << 20  # the bytes that one request reads of an object
+DAMAGED_TRIES = 5  # how often an object is requested if its bytes differ from their checksum
+UPLOAD_BYTES = 4 << 20  # the bytes of a large file that one request uploads; they are in memory at once
 _BINARY = "application/octet-stream"
 DAMAGED = "bytes arrived that differ from their checksum"
-_MAX_NAME = 1024  # bytes of an object's name, on Google Cloud Storage
+_MAX_NAME = 1024  # the most bytes of an object's name on Google Cloud Storage
 _BUCKET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 

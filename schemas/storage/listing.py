@@ -1,8 +1,8 @@
 """Lists the files that patterns name, in bounded memory, even millions of files.
 
 Each file has a key, a hash of its name and its path, and a listing has its files in the order of their keys. This has
-two advantages. Random decisions about a file (such as its split) follow from its own name, and stay the same if other
-files come or the folder is moved. And the first files of a listing are a random sample of all of them.
+two advantages. Random decisions about a file follow from the file's own name, so they stay the same if other files are
+added or the folder is moved. And the first files of a listing are a random sample of all of them.
 
 SQLite sorts the files. If they do not fit in its cache, it uses temporary files on local disk.
 """
@@ -154,6 +154,8 @@ def file_key(path: str) -> int:
     The name's bits come first so that files have the same order whichever folder they are in (see `name_hash`).
     """
     name, whole = (_hash(text) for text in (path.rpartition("/")[2], path))
+    # The lowest 20 bits of the name's hash become the upper bits of the key, and 43 bits of the path's hash the lower
+    # bits.
     return (name % (1 << 20)) << PATH_BITS | whole % (1 << PATH_BITS)
 
 

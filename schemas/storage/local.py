@@ -242,7 +242,7 @@ class LocalStore:
     def remove_folder(self, path: str) -> None:
         while os.path.isdir(path):  # another process may be removing it at the same time, which is no error
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path) if os.path.islink(path) else shutil.rmtree(path)  # never what a link leads to
+                os.unlink(path) if os.path.islink(path) else shutil.rmtree(path)  # removes a link, not its target
 
     def rename(self, source: str, target: str) -> None:
         os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
