@@ -1,5 +1,4 @@
-"""Parses command lines with Cyclopts: makes flags of dataclasses of options, and explains mistakes in a command
-line."""
+"""Parses command lines with Cyclopts: turns dataclasses of options into flags, and explains mistakes."""
 
 from __future__ import annotations
 

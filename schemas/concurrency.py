@@ -19,10 +19,10 @@ B = TypeVar("B")
 
 
 def usable_cores(*, system: str = "/") -> int:
-    """Returns how many cores this process may use: limited by its CPU affinity, and by the CPU quota of its control
-    groups.
+    """Returns how many cores this process may use.
 
-    In a container, the machine has more cores than the quota allows.
+    The number is limited by the CPU affinity of the process, and by the CPU quota of its control groups: in a
+    container, the machine has more cores than the quota allows.
 
     Args:
       system: the folder that contains `proc` and `sys`; tests give another one than "/".
@@ -153,8 +153,9 @@ def one_behind(items: Iterator[A]) -> Iterator[A]:
 
 
 class ByteBudget:
-    """Limits how many bytes several threads use at the same time. A request larger than the limit waits until it runs
-    alone.
+    """Limits how many bytes several threads use at the same time.
+
+    A request larger than the limit waits until it runs alone.
     """
 
     def __init__(self, limit: int) -> None:

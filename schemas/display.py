@@ -80,8 +80,9 @@ def rate_limited(display: Display) -> Callable[[str], None]:
 
 
 class ReadingDisplay(Display):
-    """Shows how much has been read, such as `reading: 42 %, 1,200 records`. Shows nothing if standard error is no
-    terminal.
+    """Shows how much has been read, such as `reading: 42 %, 1,200 records`.
+
+    Shows nothing if standard error is no terminal.
 
     Calling the object with the number of records and the share (0 to 1, or None if unknown) updates the line.
 
@@ -136,8 +137,10 @@ def table(
 
 
 def _width(text: str) -> int:
-    """Returns the width of a text in columns of a terminal: East Asian characters take two, combining characters
-    zero."""
+    """Returns the width of a text in columns of a terminal.
+
+    East Asian characters take two columns, and combining characters take zero.
+    """
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,5 +1,7 @@
-"""The errors that end a command, invalid usage (exit code 2) and failures (1); and helpers for the words of
-messages."""
+"""Defines the errors that end a command, and helpers that write messages.
+
+Invalid usage ends a command with the exit code 2, and other failures with 1.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Lists the formats that rows are read from. Each format is one class in a package of its own, and one line in this
-table.
+"""Lists the formats that rows are read from.
+
+Each format is one class in a package of its own, and one line in this table.
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ class Interrupted(MillraceError):
 
 
 def how_ended(interrupt: KeyboardInterrupt) -> tuple[str, int]:
-    """Returns the word for the message ("interrupted" or "terminated"), and the exit code: 128 plus the signal's
-    number.
+    """Returns how a signal ended the command: a word for the message, and the exit code.
+
+    The word is "interrupted" or "terminated". The exit code is 128 plus the signal's number, as in shells.
     """
     return ("terminated", 143) if isinstance(interrupt, Terminated) else ("interrupted", 130)
 
@@ -59,9 +60,7 @@ class _Handler:
 
 
 def _received() -> list[type[KeyboardInterrupt]]:
-    """Returns the list of signals that were received in the innermost block of `interruptible`; empty outside such a
-    block.
-    """
+    """Returns the signals that were received in the innermost block of `interruptible`; empty outside such a block."""
     for number in (signal.SIGTERM, signal.SIGINT):
         if isinstance(handler := signal.getsignal(number), _Handler):
             return handler.received
@@ -69,15 +68,17 @@ def _received() -> list[type[KeyboardInterrupt]]:
 
 
 def is_interrupted() -> bool:
-    """Returns whether a signal was received in the block of `interruptible`. Threads that the block waits for call
-    this.
+    """Returns whether a signal was received in the block of `interruptible`.
+
+    Threads that the block waits for call this.
     """
     return bool(_received())
 
 
 def check() -> None:
-    """Raises the exception of a signal again, if one was received in the block of `interruptible`. Only in the main
-    thread.
+    """Raises the exception of a signal again, if one was received in the block of `interruptible`.
+
+    Only in the main thread.
     """
     if threading.current_thread() is threading.main_thread() and (received := _received()):
         raise received[-1]

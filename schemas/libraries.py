@@ -75,11 +75,11 @@ def quick_import(*names: str) -> None:
 
 @contextlib.contextmanager
 def starting_tensorflow(*, verbose: bool = False, own_process: bool = True) -> Iterator[None]:
-    """Starts TensorFlow quietly. The block imports it and sets it up; at the block's end TensorFlow looks for its
-    devices.
+    """Starts TensorFlow quietly: the block imports TensorFlow and sets it up.
 
-    During the block, lines of TensorFlow's log are left out of standard error. If the machine has a GPU that TensorFlow
-    does not find, a note says so. If TensorFlow was imported before, only the block runs.
+    During the block, lines of TensorFlow's log are left out of standard error. At the block's end TensorFlow looks for
+    its devices. If the machine has a GPU that TensorFlow does not find, a note says so. If TensorFlow was imported
+    before, only the block runs.
 
     Args:
       verbose: leave nothing out, and let TensorFlow log more than errors.
@@ -151,8 +151,9 @@ def without_log() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Writes out what Python has buffered for standard error. Ignores a closed standard error and a pipe without
-    reader.
+    """Writes out what Python has buffered for standard error.
+
+    Ignores a closed standard error and a pipe without reader.
     """
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stderr.flush()

@@ -102,8 +102,8 @@ class RowFile(Protocol):
 
     @property
     def labels(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The names of the features and labels that are read from the file, each with the names of its columns in this
-        file.
+        """The names of the features and the label that are read from the file, each with the names of its columns
+        there.
         """
 
     @property
@@ -116,8 +116,9 @@ class RowFile(Protocol):
 
     @property
     def covers(self) -> int:
-        """The sum of `RowRange.covers` over the file's ranges. It is known before the ranges are planned, and at most
-        `size`.
+        """The sum of `RowRange.covers` over the file's ranges.
+
+        It is known before the ranges are planned, and at most `size`.
         """
 
 
@@ -217,8 +218,9 @@ class RowFormat(Protocol[File, Range]):
         """
 
     def file_from_manifest(self, path: str, schema: Schema, *, encoding: str, header: tuple[str, ...] | None) -> File:
-        """Restores the file as `open_file` once returned it, from what the manifest says. The file need not exist any
-        more.
+        """Restores the file as `open_file` once returned it, from what the manifest says.
+
+        The file need not exist any more.
 
         Args:
           path: the file.
@@ -256,8 +258,9 @@ def batch_schema(columns: Sequence[RawColumn], *, with_split: bool, cells: int =
 
 
 def cell_field(index: int) -> pa.Field:
-    """Returns the Arrow field of the cells of a column of the file, as they stand in the file. Latin-1 is converted to
-    UTF-8.
+    """Returns the Arrow field of the cells of a column of the file, as they stand in the file.
+
+    Latin-1 is converted to UTF-8.
     """
     return pa.field(f"_cell_{index}", pa.binary())
 

@@ -31,8 +31,9 @@ _LAST = -200  # priority at exit: after multiprocessing removes its own folder f
 
 @contextlib.contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """Lets all temporary files of the block be made in a folder of this process. The folder stays until the process
-    ends.
+    """Lets all temporary files of the block be made in a folder of this process.
+
+    The folder stays until the process ends.
 
     If the process that started this one has such a folder, that folder is used. If no folder can be made, temporary
     files are made where the system has them.
@@ -69,8 +70,9 @@ def own_temporary_folder() -> Iterator[None]:
 
 @functools.cache
 def _folder_in(system: str, process: int) -> str | None:
-    """Returns the process's own folder, made at the first call, after removing those of killed processes; None if
-    impossible.
+    """Returns the process's own folder in the system's one; None if it cannot be made.
+
+    The first call makes the folder, after removing the folders of killed processes.
     """
     if len(os.path.join(system, _PREFIX)) + 8 > _LONGEST:
         return None
@@ -116,8 +118,9 @@ def _remove_unused(folder: str) -> None:
 
 
 def _locked(folder: str, *, shared: bool) -> int | None:
-    """Locks a folder of this user, and returns the handle that holds the lock until it is closed; None if that is
-    impossible.
+    """Locks a folder of this user, and returns the handle that holds the lock; None if that is impossible.
+
+    The lock lasts until the handle is closed.
     """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -1,5 +1,4 @@
-"""Makes the standard streams of a command usable even if its caller closed them, or if they are full or broken
-pipes."""
+"""Makes the standard streams of a command usable, even if they are closed, full, or broken pipes."""
 
 from __future__ import annotations
 

@@ -103,18 +103,14 @@ def named(manifest: Manifest) -> list[str]:
 
 
 def _repeated(paths: Iterable[str], where: str = layout.MANIFEST, *, what: str = "") -> Iterator[Issue]:
-    """Yields an issue for each path that is named more than once, because readers would read its records more than
-    once.
-    """
+    """Yields an issue for each path that is named more than once: readers would read its records more than once."""
     for path, times in collections.Counter(paths).items():
         if times > 1:
             yield Issue(where, "manifest", f"names {what}{path} {times} times")
 
 
 def _splits(manifest: Manifest) -> Iterator[Issue]:
-    """Yields an issue for each split with a number of rows that differs from its shards or from the counts of the
-    inputs.
-    """
+    """Yields an issue for each split whose number of rows differs from its shards or from the inputs' counts."""
     by_split: collections.Counter[str] = collections.Counter()
     for count in manifest.outcomes:
         if count.split is not None:
@@ -158,8 +154,9 @@ def _shard_names(manifest: Manifest) -> Iterator[Issue]:
 
 
 def _files(manifest: Manifest) -> Iterator[Issue]:
-    """Yields an issue for each named file that belongs to no run of the manifest, and for each necessary file that is
-    not named.
+    """Yields issues about the files that the manifest names.
+
+    Each file must belong to one of the manifest's runs, and each file that a reader needs must be named.
     """
     names = {file.path for file in manifest.files}
     for path in sorted(names):

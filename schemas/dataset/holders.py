@@ -129,8 +129,9 @@ def _system() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Returns the start time of a process in kernel ticks; '' if the system does not provide it; None if the process is
-    dead.
+    """Returns the start time of a process in kernel ticks; None if the process is dead.
+
+    Returns '' if the system does not provide the time.
     """
     try:
         os.kill(pid, 0)

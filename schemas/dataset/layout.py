@@ -54,8 +54,8 @@ COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # name in the manifest -> name in t
 
 
 def new_run_id() -> str:
-    """Returns a name for a new run: its start time in UTC and four random hex digits, such as
-    `20260131T120000Z-3f2a`."""
+    """Returns a name for a new run, such as `20260131T120000Z-3f2a`: its start time in UTC and four random hex
+    digits."""
     now = dt.datetime.now(dt.UTC)
     return f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
 
@@ -71,8 +71,7 @@ def shard_name(split: str, index: int, count: int, compression: str) -> str:
 
 
 def attempt_name(split: str, index: int, part: int, compression: str) -> str:
-    """Returns a new random name for a shard, for jobs in which several attempts may write the same shard at the same
-    time.
+    """Returns a new random name for a shard, if several attempts may write the same shard at the same time.
 
     Such a name is `train-00003-000-<32 hex digits>.tfrecord`, with the index of the shard and the number of its part.
     """
@@ -81,8 +80,9 @@ def attempt_name(split: str, index: int, part: int, compression: str) -> str:
 
 
 def places_of(shard: str) -> str:
-    """Returns the path of the file that says where each record of a shard comes from (see
-    `schemas.dataset.provenance`).
+    """Returns the path of the file that says where each record of a shard comes from.
+
+    `schemas.dataset.provenance` describes such files.
 
     >>> places_of("run/train-00000-of-00008.tfrecord.gz")
     'run/places-train-00000-of-00008.arrow'

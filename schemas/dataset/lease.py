@@ -78,8 +78,9 @@ class Lease:
                 self._snapshot = self._mine()  # an earlier put succeeded, but its response was lost
 
     def check(self) -> None:
-        """Checks that this process still holds the lease. A lost lease never comes back, so it was held without a
-        break.
+        """Checks that this process still holds the lease.
+
+        A lost lease never comes back, so it was held without a break.
 
         Raises:
           LeaseError: another process has taken the lease.
@@ -228,8 +229,10 @@ def hold(
 
 
 def _let_go(lease: Lease, beats: threading.Thread) -> None:
-    """Removes this process's lease after its last heartbeat. If that fails, prints a note: the lease expires by
-    itself."""
+    """Removes this process's lease after its last heartbeat.
+
+    If that fails, prints a note: the lease expires by itself.
+    """
     if lease.is_remote:
         return
     try:
@@ -311,8 +314,10 @@ def _refusal(data_dir: str, holder: AnyHolder | None, stale_seconds: float) -> L
 
 
 def _has_ended(path: str, holder: RemoteHolder, has_ended: HasEnded, *, break_lease: bool) -> bool:
-    """Returns whether a remote job has ended. If the runner does not answer, `break_lease` decides: True, or an
-    error."""
+    """Returns whether a remote job has ended.
+
+    If the runner does not answer, `break_lease` decides: True, or an error.
+    """
     try:
         return has_ended(holder)
     except MillraceError as error:
@@ -325,8 +330,9 @@ def _has_ended(path: str, holder: RemoteHolder, has_ended: HasEnded, *, break_le
 
 
 def _heartbeat_stopped(path: str, snapshot: Snapshot, holder: Holder, seconds: float) -> bool:
-    """Watches a lease with a heartbeat in the future. Returns whether it stays unchanged for `seconds` of this host's
-    clock.
+    """Watches a lease with a heartbeat in the future.
+
+    Returns whether it stays unchanged for `seconds` of this host's clock.
     """
     if not holder.is_ahead(stale_seconds=seconds):
         return False

@@ -190,8 +190,9 @@ class LocalCache:
         copied(file.path, file.bytes)
 
     def _unused(self) -> Iterator[str]:
-        """Yields the runs that no process reads, the one that was used longest ago first, each locked until the next
-        one.
+        """Yields the runs that no process reads, the one that was used longest ago first.
+
+        Each run is locked until the next one is asked for.
         """
         uses = glob.glob(os.path.join(glob.escape(self._folder), "*", f"*{_IN_USE}"))
         for use in sorted(uses, key=os.path.getmtime):

@@ -138,9 +138,7 @@ class Manifest(Strict):
 
     @property
     def runs(self) -> frozenset[str]:
-        """The runs that this dataset consists of: the current run, and older runs with files that the dataset still
-        uses.
-        """
+        """The runs that this dataset consists of: the current one, and older ones with files that are still in use."""
         return frozenset({self.run, *(file.path.partition("/")[0] for file in self.contents)})
 
     @property
@@ -250,8 +248,7 @@ class InputPart(Strict):
 
 @dataclasses.dataclass(frozen=True)
 class KnownInput:
-    """The layout of an input file, as a dataset's manifest says it: the encoding, and the header (None if it has
-    none)."""
+    """The encoding and the header (None if there is no header) of an input file, from a dataset's manifest."""
 
     encoding: str
     header: tuple[str, ...] | None

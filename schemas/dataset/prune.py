@@ -91,10 +91,10 @@ def is_left_over(name: str) -> bool:
 
 
 def files_of_run(data_dir: str, run: str) -> Iterator[str]:
-    """Yields the files of a run that the manifest should name, by path within the run: all except those that clean-up
-    removes.
+    """Yields the files of a run that the manifest should name, by path within the run.
 
-    Temporary files are left out, because another process that commits the same run may be writing them.
+    Leaves out the files that clean-up removes, and temporary files, because another process that commits the same run
+    may be writing them.
     """
     for name in folders.walk(layout.join(data_dir, run)):
         if not (is_left_over(name) or TEMPORARY.fullmatch(os.path.basename(name))):
@@ -112,8 +112,9 @@ def size(data_dir: str, name: str) -> int:
 
 
 def prune(data_dir: str, lease: Lease, *, keep_previous: bool = True) -> list[str]:
-    """Removes the leftovers of a directory and returns their names. See `leftovers` and `remove` for arguments and
-    errors.
+    """Removes the leftovers of a directory and returns their names.
+
+    See `leftovers` and `remove` for arguments and errors.
     """
     names = leftovers(data_dir, keep_previous=keep_previous, lease=lease)
     remove(data_dir, names, lease)

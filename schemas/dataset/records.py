@@ -114,8 +114,9 @@ _PADDING = "<padding>"
 
 
 def meanings(dataset: OpenDataset) -> Mapping[str, Sequence[str]]:
-    """Returns the words that ids stand for, by feature: the word of id i is at index i. Larger ids stand for unknown
-    values.
+    """Returns the words that ids stand for, by feature: the word of id i is at index i.
+
+    Larger ids stand for unknown values.
 
     A feature has no words here if its ids come from hash buckets or from a custom preprocessing_fn.
     """
@@ -204,8 +205,9 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class RecordTable(Sequence[dict[str, Any]]):
-    """A sequence of records, each a dict by feature name. Its repr shows the records side by side, one line for each
-    feature.
+    """A sequence of records, each a dict by feature name.
+
+    Its repr shows the records side by side, one line for each feature.
     """
 
     rows: tuple[dict[str, Any], ...]

@@ -67,8 +67,7 @@ def chosen(statistics: dict[str, Any], *, split: str | None = None, features: Se
 
 
 def render(statistics: dict[str, Any]) -> str:
-    """Returns the statistics as two tables, one of numbers and one of strings, with a line for each feature and
-    split."""
+    """Returns the statistics as a table of numbers and a table of strings, with a line for each feature and split."""
     return "\n".join(_lines(statistics))
 
 
@@ -102,8 +101,9 @@ def _rows(items: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
 
 
 def cells(described: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """Returns the cells of the table that describe a column in a split, in the order of `HEADS`. Estimates begin with
-    ~.
+    """Returns the cells of the table that describe a column in a split, in the order of `HEADS`.
+
+    Estimates begin with ~.
 
     Args:
       described: the column's statistics in the split.

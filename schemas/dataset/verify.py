@@ -83,8 +83,9 @@ def _behind(links: Collection[str], path: str) -> bool:
 
 
 def _extra(data_dir: str, manifest: Manifest, links: Collection[str]) -> Iterator[Issue]:
-    """Yields an issue for each file in the run's folder that the manifest does not name and that clean-up would not
-    remove.
+    """Yields an issue for each file in the run's folder that the manifest does not name.
+
+    Files that clean-up removes are no issue.
     """
     named_paths = set(named(manifest))
     for name in files_of_run(data_dir, manifest.run):
@@ -131,8 +132,9 @@ def _checks(
 
 
 def _record_check(data_dir: str, manifest: Manifest) -> tuple[Callable[[], RecordCheck] | None, list[Issue]]:
-    """Returns a function that makes the check of records. If the schema or the features cannot be read, None and an
-    issue.
+    """Returns a function that makes the check of records.
+
+    If the schema or the features cannot be read, None and an issue.
     """
     path = layout.join(manifest.run, layout.SCHEMA_YAML)
     try:

@@ -141,10 +141,9 @@ class Walk:
                 waiting += self._call(function, place)
 
     def _call(self, function: str, caller: Place | None) -> Iterator[Place]:
-        """Yields all places in the body of a called function, as ops with side effects run even if nothing uses their
-        outputs.
+        """Yields all places in the body of a called function, and in the functions that its attributes name.
 
-        Also yields the places in the functions that its attributes name.
+        All nodes of the body count, because ops with side effects run even if nothing uses their outputs.
         """
         waiting: list[tuple[str, Place | None]] = [(function, caller)]
         while waiting:
@@ -217,8 +216,10 @@ class Walk:
 
 
 def node_name(tensor: str) -> str:
-    """Returns the name of the node in the name of a tensor: `node` for `node`, `^node`, `node:0` and
-    `node:output:0`."""
+    """Returns the name of the node in the name of a tensor.
+
+    This is `node` for `node`, `^node`, `node:0` and `node:output:0`.
+    """
     return tensor.removeprefix("^").partition(":")[0]
 
 
@@ -293,9 +294,7 @@ def graph_problem(folder: str, *, objects: bool = False) -> str | None:
 
 
 def _has_object_graph(meta_graphs: Any) -> bool:
-    """Whether TensorFlow and tf.Transform will load the object graph of a SavedModel, not its signatures as in
-    TensorFlow 1.
-    """
+    """Whether the object graph of a SavedModel will be loaded, and not its signatures as in TensorFlow 1."""
     if len(meta_graphs) != 1 or not meta_graphs[0].HasField("object_graph_def"):
         return False
     return _TF1_SIGNATURE not in meta_graphs[0].signature_def
@@ -337,8 +336,7 @@ def _where(place: Place) -> str:
 
 
 def _assets(meta_graph: Any, path: str) -> list[Any]:
-    """Returns the asset files: from the newer field of the message if it is set, otherwise from the older
-    collection."""
+    """Returns the asset files: from the message's newer field if it is set, otherwise from the older collection."""
     if meta_graph.asset_file_def:
         return list(meta_graph.asset_file_def)
     if _ASSETS not in meta_graph.collection_def:
@@ -370,8 +368,7 @@ def _session_roots(meta_graph: Any, assets: list[Any]) -> Iterator[Root]:
 
 
 def _object_roots(meta_graph: Any) -> Iterator[Root]:
-    """Yields what may run of an object graph: all its functions, including those that create, fill and delete
-    tables."""
+    """Yields all functions of an object graph. Some of them create, fill and delete tables."""
     objects = meta_graph.object_graph_def
     for name, concrete in objects.concrete_functions.items():
         bound = tuple(0 <= i < len(objects.nodes) and objects.nodes[i].HasField("asset") for i in concrete.bound_inputs)

@@ -91,8 +91,10 @@ def ends_early(header: ImageHeader, data: bytes) -> bool:
 
 
 def _read(data: bytes) -> ImageHeader:
-    """Reads the header of a JPEG or PNG. Raises BadImage for other formats, and IndexError if the file ends too
-    early."""
+    """Reads the header of a JPEG or PNG.
+
+    Raises BadImage for other formats, and IndexError if the file ends too early.
+    """
     if data.startswith(JPEG):
         return _jpeg(data)
     if data.startswith(PNG):

@@ -361,12 +361,11 @@ class Listed:
 
 
 def list_items(schema: ImageSchema, paths: Sequence[str], root: str | None) -> Listed:
-    """Lists the items to predict on: each file is an image, or for a model of pairs a CSV file with a pair in each
-    line.
+    """Lists the items to predict on: images, or for a model of pairs the pairs of images in CSV files.
 
     Args:
       schema: the schema of the dataset that the model was trained on.
-      paths: the input files.
+      paths: the input files. For a model of pairs, these are CSV files with a pair in each line.
       root: the folder that the paths in a CSV file are relative to; None: the folder of the CSV file.
 
     Raises:

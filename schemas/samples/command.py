@@ -1,6 +1,4 @@
-"""`python -m schemas.samples NAME OUTPUT`: generates synthetic rows in the format of a shipped schema, or synthetic
-images.
-"""
+"""Generates synthetic rows or images in the format of a shipped schema: `python -m schemas.samples NAME OUTPUT`."""
 
 from __future__ import annotations
 

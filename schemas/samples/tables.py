@@ -125,8 +125,9 @@ def mnist_csv_rows(rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def census_rows(rows: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
-    """Draws rows of Census: 15 texts in the order of CENSUS_HEADER. '?' means missing, and the label is '<=50K' or
-    '>50K'.
+    """Draws rows of Census: 15 texts in the order of CENSUS_HEADER.
+
+    '?' means missing. The label is '<=50K' or '>50K'.
     """
     education = rng.integers(0, len(_EDUCATION), rows)
     age = rng.integers(17, 91, rows)
@@ -161,8 +162,9 @@ def census_rows(rows: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
 
 
 def titanic_rows(rows: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
-    """Draws rows of Titanic: 14 texts in the order of TITANIC_HEADER. Names and places contain commas; '?' means
-    missing.
+    """Draws rows of Titanic: 14 texts in the order of TITANIC_HEADER.
+
+    Names and places contain commas. '?' means missing.
     """
     out: list[tuple[str, ...]] = []
     for i in range(rows):

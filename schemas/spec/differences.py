@@ -28,8 +28,10 @@ def difference(first: Declared, second: Declared, *, called: tuple[str, str]) ->
 
 
 def _differences(place: str, first: Any, second: Any, called: tuple[str, str]) -> Iterator[str]:
-    """Yields a clause for each difference between two values, which may be nested. `place`: the keys that lead to
-    them."""
+    """Yields a clause for each difference between two values, which may be nested.
+
+    `place`: the keys that lead to them.
+    """
     if first == second:
         return
     lists = [_by_name(value) for value in (first, second)]
@@ -52,8 +54,9 @@ def _differences(place: str, first: Any, second: Any, called: tuple[str, str]) -
 
 
 def _by_name(value: Any) -> Any:
-    """Turns a list of features into a dict by name, so that features are compared with their namesakes. Keeps other
-    values.
+    """Turns a list of features into a dict by name, so that features are compared with their namesakes.
+
+    Keeps other values.
     """
     if isinstance(value, Sequence) and value and all(isinstance(item, dict) and "name" in item for item in value):
         return {item["name"]: item for item in value}

@@ -68,8 +68,9 @@ class Strict(BaseModel):
 
 
 class Splitting(Strict):
-    """How records are divided into splits. Subclasses have a field for each split; 0 or None means that there is no
-    such split.
+    """How records are divided into splits.
+
+    Subclasses have a field for each split; 0 or None means that there is no such split.
     """
 
     ALL: ClassVar[tuple[str, ...]] = ("train", "eval", "test")
@@ -219,8 +220,10 @@ Threshold = Annotated[float, Field(gt=0, le=1)]
 
 
 class Limits(Strict):
-    """Thresholds of a distance: a job or a comparison warns above `warn`, and fails above `fail`. One may be left
-    out."""
+    """Thresholds of a distance: a job or a comparison warns above `warn`, and fails above `fail`.
+
+    One may be left out.
+    """
 
     warn: Threshold | None = None
     fail: Threshold | None = None
@@ -238,8 +241,9 @@ Drift = Threshold | Limits | Literal["none"]
 
 
 def limits_of(declared: Drift | None) -> Limits | None:
-    """Returns the declared thresholds, or None. A single number is the threshold above which a job or a comparison
-    fails.
+    """Returns the declared thresholds, or None.
+
+    A single number is the threshold above which a job or a comparison fails.
     """
     if declared is None or declared == "none":
         return None

@@ -129,8 +129,9 @@ class _Reader:
         self.mistakes: list[Mistake] = []
 
     def read(self, data: bytes) -> object:
-        """Returns the value of a file. Collects mistakes in `mistakes`; raises _Stop if the rest of the file cannot be
-        read.
+        """Returns the value of a file.
+
+        Collects mistakes in `mistakes`; raises _Stop if the rest of the file cannot be read.
         """
         if len(data) > MAX_BYTES:
             raise _Stop(1, f"the file is larger than {MAX_BYTES // 1024} KiB; a schema is a page or two")
@@ -156,8 +157,9 @@ class _Reader:
                 raise TypeError(f"YAML has no other nodes than these, found {type(node)}")
 
     def _placed(self, node: Node, path: Path, where: Node) -> object:
-        """Returns the value of a node, and notes its line: the line of the node `where`, which is its key or the node
-        itself.
+        """Returns the value of a node, and notes its line.
+
+        The line is that of the node `where`, which is the value's key or the value itself.
         """
         self.lines[path] = where.start_mark.line + 1
         return self._value(node, path)
@@ -207,8 +209,9 @@ def _is_unicode(text: str) -> bool:
 
 
 def _compose(text: str) -> Node | None:
-    """Returns the root node of a file with one YAML document; None if the file is empty. Raises _Stop for any other
-    file.
+    """Returns the root node of a file with one YAML document; None if the file is empty.
+
+    Raises _Stop for any other file.
     """
     try:
         loader = _PlainLoader(text)

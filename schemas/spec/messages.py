@@ -67,8 +67,10 @@ _TYPES: dict[str, str] = {
 
 
 def report(source: str, mistakes: Iterable[Mistake]) -> str:
-    """Returns a message with one line for each mistake, in the order of the file: `source:line: key.path[0]:
-    message`."""
+    """Returns a message with one line for each mistake, in the order of the file.
+
+    A line is `source:line: key.path[0]: message`.
+    """
     return "\n".join(
         f"{source}:{m.line}: {_dotted(m.path)}: {m.message}" if m.path else f"{source}:{m.line}: {m.message}"
         for m in sorted(mistakes, key=lambda m: m.line)
@@ -171,8 +173,9 @@ def _wrong_kind(path: Path, item: object) -> tuple[Path, str]:
 
 
 def _allowed(kind: str, context: Mapping[str, Any], otherwise: str, value: object) -> str:
-    """Returns the allowed values in words, for one of pydantic's types of errors; `otherwise` if the type is not known
-    here.
+    """Returns the allowed values in words, for one of pydantic's types of errors.
+
+    Returns `otherwise` for other types of errors.
     """
     match kind:
         case "literal_error":
@@ -199,8 +202,9 @@ def _unit(kind: str) -> str:
 
 
 def _form(path: Path, value: object) -> tuple[Path, str] | None:
-    """Returns the key of _FORMS that `path` leads to or through, and its allowed values in words; None if there is
-    none.
+    """Returns the key of _FORMS that `path` leads to or through, and its allowed values in words.
+
+    Returns None if there is no such key.
     """
     if path[:1] == ("drift",):
         return path[:1], _FORMS["drift"]

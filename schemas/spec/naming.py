@@ -48,9 +48,8 @@ def find_columns(feature: Feature, schema: Schema, names: Container[ColumnLabel]
 
 
 def both_names(item: Feature | Label, labels: Sequence[ColumnLabel]) -> str:
-    """Returns the message about data with two columns for the same feature: one has the feature's name, one the raw
-    file's.
-    """
+    """Returns the message about data that has a feature's column twice: under the feature's name and under the
+    file's."""
     return (
         f"the feature {item.name!r} is there under two names: {few_labels(labels)}. Leave the column out that is not "
         "meant, or rename it"

@@ -71,8 +71,9 @@ def hash_strings(values: pa.BinaryArray) -> np.ndarray:
 
 
 def assign_splits(hashes: np.ndarray, split: HashSplit) -> np.ndarray:
-    """Assigns rows to splits by their hashes. A hash divided by 2^64 is a number in [0, 1), which falls into one of the
-    shares.
+    """Assigns rows to splits by their hashes.
+
+    A hash divided by 2^64 is a number in [0, 1), which falls into one of the shares.
 
     Args:
       hashes: uint64 `[n]`.
@@ -108,15 +109,18 @@ def file_split(path: str, split: FileSplit) -> int:
 
 
 def splitmix64(start: int, count: int, seed: int = 0) -> np.ndarray:
-    """Returns outputs of the random generator splitmix64: those with the numbers start, start + 1, ..., uint64
-    `[count]`.
+    """Returns outputs of the random generator splitmix64, uint64 `[count]`.
+
+    Args:
+      start: the number of the first output, from 0.
+      count: how many consecutive outputs are returned.
+      seed: the seed of the generator.
     """
     return mix(np.uint64(seed) + np.arange(start + 1, start + count + 1, dtype=np.uint64) * GOLDEN)
 
 
 def mix(z: np.ndarray) -> np.ndarray:
-    """Applies the finaliser of splitmix64 to numbers, uint64 `[n]`, so that every input bit affects every output
-    bit."""
+    """Applies the finaliser of splitmix64 to numbers, uint64 `[n]`: each input bit affects every output bit."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

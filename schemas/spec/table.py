@@ -243,8 +243,9 @@ class Schema(Declared):
         return next((f for f in self.features if isinstance(f, Weight)), None)
 
     def drift_limits(self, name: str) -> Limits | None:
-        """Returns the thresholds of drift of a feature, the label or the weight: its own, or else those of the whole
-        table.
+        """Returns the thresholds of drift of a feature, the label or the weight.
+
+        If the schema gives it no thresholds of its own, those of the whole table apply.
         """
         for item in self.items:
             if item.name == name and isinstance(item, ComparedItem) and item.drift is not None:
@@ -282,8 +283,10 @@ WORDS, CODES = "_words", "_codes"
 
 
 def word_columns(schema: Schema) -> tuple[RawColumn, ...]:
-    """Returns the raw columns of the features that are looked up as whole strings, in their order in the input
-    `WORDS`."""
+    """Returns the raw columns of the features that are looked up as whole strings.
+
+    They are in their order in the input `WORDS` of a graph.
+    """
     return tuple(feature.raw for feature in schema.features if isinstance(feature, Category | Bool))
 
 
@@ -308,8 +311,9 @@ def graph_columns(schema: Schema, together: Collection[str] = (NUMBERS, WORDS)) 
 
 
 def served_features(schema: Schema) -> list[Feature]:
-    """Returns the features that a serving request sends: the inputs, and the key if there is one, but no label or
-    weight.
+    """Returns the features that a serving request sends: the inputs, and the key if there is one.
+
+    A request sends no label and no weight.
     """
     sent = (*schema.inputs, *((schema.key,) if schema.key else ()))
     return [feature for feature in sent if feature.raw is not None]

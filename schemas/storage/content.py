@@ -20,8 +20,9 @@ _CHUNK = 1 << 20  # the bytes that are read at once to finish a block
 
 
 class Bytes(Protocol):
-    """An open file that is read from front to back. `read(n)` returns up to n bytes, and b"" only at the end of the
-    file.
+    """An open file that is read from front to back.
+
+    `read(n)` returns up to n bytes, and b"" only at the end of the file.
     """
 
     def read(self, size: int, /) -> bytes: ...
@@ -118,8 +119,7 @@ def content_digest(size: int, blocks: Mapping[int, str]) -> str | None:
 
 
 def digest_blocks(path: str, *, version: str | None) -> dict[int, str]:
-    """Reads a file from its beginning to its end, and returns the SHA-256 of each of its blocks, in hex, by block
-    number.
+    """Reads a whole file, and returns the SHA-256 of each of its blocks, in hex, by block number.
 
     Args:
       path: the file.

@@ -230,8 +230,9 @@ def refuse_links(root: str, links: Iterable[str], *, advice: str = "") -> None:
 
 
 def link_fault(path: str) -> str:
-    """Returns the message about a link (`is a link to ...; expected a file or folder. ...`), without the link's own
-    path.
+    """Returns the message about a link, without the path of the link itself.
+
+    The message is `is a link to TARGET; expected a file or folder. ...`.
     """
     try:
         target = os.readlink(path)

@@ -76,8 +76,9 @@ def split_address(path: str) -> tuple[str, str]:
 
 
 def split_folder(path: str) -> tuple[str, str]:
-    """Returns the bucket of a folder, and the prefix of the names of all objects in it; the prefix is '' for a whole
-    bucket.
+    """Returns the bucket of a folder, and the prefix of the names of all objects in the folder.
+
+    The prefix ends with a slash; it is '' for a whole bucket.
     """
     bucket, name = split_address(path)
     folder = name.rstrip("/")
@@ -100,8 +101,10 @@ def split_object(path: str) -> tuple[str, str]:
 
 
 class GcsStore:
-    """The store of gs:// paths. An object with Content-Encoding gzip is read as it is stored, and never
-    decompressed."""
+    """The store of gs:// paths.
+
+    An object with Content-Encoding gzip is read as it is stored, and never decompressed.
+    """
 
     explain = staticmethod(explain)
 
@@ -124,10 +127,10 @@ class GcsStore:
         return cast(BinaryIO, _Object(opened, int(blob.size)))
 
     def read(self, path: str) -> bytes:
-        """Reads an object with one request, so that all bytes are of one generation even if the object is replaced
-        meanwhile.
+        """Reads an object with one request, so that all bytes are of one generation.
 
-        If the answer is cut, Google's library requests the rest, of the same generation.
+        This holds even if the object is replaced meanwhile. If the answer is cut, Google's library requests the rest of
+        the same generation.
         """
         return _whole(_blob(path), path)
 
@@ -135,8 +138,9 @@ class GcsStore:
         _blob(path).upload_from_string(data, content_type=_BINARY, **_repeated(path))
 
     def delete(self, path: str) -> None:
-        """Removes an object. An object that is already gone is no error: an earlier try, whose answer was lost, may
-        have removed it.
+        """Removes an object.
+
+        An object that is already gone is no error: an earlier try may have removed it, and its answer was lost.
         """
         with contextlib.suppress(_error("NotFound")):
             _blob(path).delete(**_repeated(path))
@@ -152,8 +156,9 @@ class GcsStore:
         return sorted(n for n in names | {p[len(prefix) :].rstrip("/") for p in listing.prefixes} if n)
 
     def _objects(self, bucket: str, prefix: str, pattern: str | None = None) -> Iterator[tuple[str, FileStat]]:
-        """Yields the name and the state of each object, page by page. The server filters by the pattern as far as it
-        can.
+        """Yields the name and the state of each object, page by page.
+
+        The server filters by the pattern as far as it can.
         """
         server_pattern = None if pattern is None else globs.for_server(pattern)
         fields = "items(name,size,generation),nextPageToken"
@@ -161,8 +166,7 @@ class GcsStore:
             yield blob.name, FileStat(int(blob.size), str(blob.generation))
 
     def copy(self, source: str, target: str) -> None:
-        """Downloads an object, uploads a file, or copies on the server, depending on which of the paths begin with
-        gs://.
+        """Downloads an object, uploads a file, or copies on the server, as the two paths require.
 
         A large file is uploaded in several requests. If one of them is cut, only this one is repeated.
         """
@@ -191,9 +195,7 @@ class GcsStore:
         return Snapshot(data, int(blob.generation))
 
     def _replace(self, path: str, data: bytes | None, snapshot: Snapshot) -> Snapshot:
-        """Writes or removes an object, on the condition that its generation is still that of the snapshot (0: no
-        object).
-        """
+        """Writes or removes an object, if its generation is still that of the snapshot (0: there is no object)."""
         blob, condition = _blob(path), {"if_generation_match": snapshot.generation}
         if data is None:
             blob.delete(**condition, **_repeated(path))
@@ -202,8 +204,10 @@ class GcsStore:
         return Snapshot(data, int(blob.generation))
 
     def scan(self, pattern: str) -> Iterator[tuple[str, FileStat | None, Hashable]]:
-        """Yields (path, state, identity) of each object that a pattern matches, by the rules of patterns on local
-        disk."""
+        """Yields (path, state, identity) of each object that a pattern matches.
+
+        A pattern means the same as on local disk.
+        """
         bucket, name = split_address(pattern)
         if self._is_file(pattern):
             yield pattern, self.stat(pattern), pattern
@@ -258,8 +262,9 @@ class GcsStore:
             raise Changed(path) from error
 
     def fence(self, path: str) -> None:
-        """Writes the object's bytes again. The object gets a new generation, so that swaps that expect the old one
-        fail.
+        """Writes the object's bytes again.
+
+        The object gets a new generation, so that swaps that expect the old one fail.
         """
         snapshot = self.look(path)
         if snapshot.data is not None:
@@ -272,8 +277,9 @@ class GcsStore:
 
 
 class _Object(io.BufferedIOBase):
-    """An open object, which knows its size. At the end it returns b"" itself; Google's reader would ask the server
-    again.
+    """An open object, which knows its size.
+
+    At the end it returns b"" itself; Google's reader would ask the server again.
     """
 
     def __init__(self, reader: Any, size: int) -> None:
@@ -318,8 +324,9 @@ def _listed(bucket: str, prefix: str, **how: Any) -> Any:
 
 
 def _whole(blob: Any, path: str) -> bytes:
-    """Returns an object's bytes. If their checksum does not match, the object is requested again, DAMAGED_TRIES times
-    in all.
+    """Returns an object's bytes.
+
+    If their checksum does not match, the object is requested again, DAMAGED_TRIES times in all.
     """
     from google.cloud.storage.exceptions import DataCorruption
 
@@ -339,6 +346,5 @@ def _error(name: str) -> type[Exception]:
 
 
 def _repeated(path: str) -> dict[str, Any]:
-    """Returns the keyword arguments of a request for a path that bound how long the client waits for it and repeats
-    it."""
+    """Returns keyword arguments of a request that limit how long the client waits for it and repeats it."""
     return retries.storage_request(path, failure)

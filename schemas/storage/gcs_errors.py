@@ -54,8 +54,9 @@ def explain(error: Exception) -> str | None:
 
 
 def _permission(error: BaseException) -> str:
-    """Returns the permission that a refused request needed, such as ` (storage.objects.get)`; '' if the server names
-    it.
+    """Returns the permission that a refused request needed, such as ` (storage.objects.get)`.
+
+    Returns '' if the server's message names the permission.
     """
     request = getattr(getattr(error, "response", None), "request", None)
     if request is None or "storage.objects." in _message(error):
@@ -93,8 +94,9 @@ def _message(error: BaseException) -> str:
 
 
 def _answered(error: BaseException) -> str:
-    """The message in the server's JSON answer, or '' if there is none. The error of an upload quotes the whole JSON
-    instead.
+    """The message in the server's JSON answer, or '' if there is none.
+
+    The error of an upload quotes the whole JSON instead.
     """
     try:
         return str(getattr(error, "response", None).json()["error"]["message"])  # type: ignore[union-attr]

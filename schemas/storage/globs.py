@@ -10,15 +10,15 @@ MAGIC = frozenset("*?[")
 
 
 def literal_prefix(pattern: str) -> str:
-    """Returns the beginning of a pattern up to its first `*`, `?` or `[`: every name that the pattern matches begins
-    so.
+    """Returns the beginning of a pattern, up to its first `*`, `?` or `[`.
+
+    Every name that the pattern matches begins with this text.
     """
     return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
 
 
 def for_server(pattern: str) -> str | None:
-    """Returns the pattern for GCS's argument `match_glob`; None if the server would read the pattern differently from
-    us.
+    """Returns the pattern for GCS's argument `match_glob`; None if the server would read it differently.
 
     For example, `{a,b}` matches two names on the server, and here only the name `{a,b}` itself.
     """
@@ -42,8 +42,9 @@ def part_matches(name: str, pattern: str) -> bool:
 
 
 def _match(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Matches lists of parts. `**` is tried twice: as no part at all, and as the first part plus whatever `**` still
-    matches.
+    """Matches lists of parts.
+
+    `**` is tried twice: as no part at all, and as the first part plus whatever `**` still matches.
     """
     if not patterns or not parts:
         return not patterns and not parts

@@ -154,9 +154,7 @@ def parse_as(parse: Callable[[bytes], T], data: bytes, path: str, version: int, 
 
 
 def first_mistake(error: ValidationError) -> str:
-    """Returns the first mistake that pydantic found, after the place of the value: `splits.train.rows: Input should be
-    ...`.
-    """
+    """Returns the first mistake that pydantic found, after its place: `splits.train.rows: Input should be ...`."""
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc']) or 'the whole file'}: {first['msg']}"
 
@@ -183,8 +181,9 @@ def as_written(path: str, what: str) -> Iterator[None]:
 
 
 def read_lines(path: str, what: str) -> Iterator[dict[str, Any]]:
-    """Yields the objects of a file of JSON lines. A last line without a line end is left out, as it is still being
-    written.
+    """Yields the objects of a file of JSON lines.
+
+    A last line without a line end is left out, as it is still being written.
 
     Raises:
       MillraceError: a line is not a JSON object; the message names the line.

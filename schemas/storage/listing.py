@@ -248,8 +248,9 @@ def list_files(patterns: Sequence[str]) -> tuple[Listing, list[tuple[str, str]]]
 
 
 def _rows(number: int, pattern: str) -> Iterator[tuple[bytes, int, bytes, int, str]]:
-    """Yields a row for each path that a pattern matches: a digest of the file's identity, the pattern's number, the
-    path, ...
+    """Yields a row for each path that a pattern matches.
+
+    A row is a digest of the file's identity, the pattern's number, the path, the size and the version.
     """
     check_scheme(pattern)
     for path, file_stat, identity in store_of(pattern).scan(pattern):

@@ -134,8 +134,9 @@ def lock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> boo
 
 
 def sync_folder(folder: str) -> None:
-    """Flushes the names in a local folder to disk. Does nothing on file systems that do not allow it, as some network
-    disks.
+    """Flushes the names in a local folder to disk.
+
+    Does nothing on file systems that do not allow it, as some network disks.
     """
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -304,8 +305,9 @@ class LocalStore:
             self.delete(pending)
 
     def _renamed(self, path: str, data: bytes, snapshot: Snapshot, unless: tuple[str, Snapshot] | None) -> bool:
-        """Writes the pending file, compares, and renames. Returns False if the pending file was removed before the
-        rename.
+        """Writes the pending file, compares, and renames.
+
+        Returns False if the pending file was removed before the rename.
         """
         with self._pending(path, data) as pending:
             self._expect(unless)
@@ -332,8 +334,9 @@ class LocalStore:
             raise
 
     def _remove(self, path: str, snapshot: Snapshot) -> Snapshot:
-        """Removes a file if it is unchanged: moves it aside, compares again, and puts it back if it was replaced
-        meanwhile.
+        """Removes a file if it is unchanged.
+
+        Moves the file aside and compares it again. If another process has replaced the file meanwhile, it is put back.
         """
         self._expect((path, snapshot))
         if snapshot.data is None:
@@ -361,8 +364,9 @@ class LocalStore:
 
 
 def _looked_at(path: str, identity: Hashable) -> tuple[str, FileStat | None, Hashable]:
-    """Returns a path with its size and version, and its identity. Size and version are None if the path is no regular
-    file.
+    """Returns a path with its size and version, and its identity.
+
+    Size and version are None if the path is no regular file.
 
     Such a path is listed all the same: whoever reads it later reports the problem.
     """
@@ -378,8 +382,10 @@ def _looked_at(path: str, identity: Hashable) -> tuple[str, FileStat | None, Has
 
 
 def _scan(pattern: str) -> Iterator[str]:
-    """Yields the paths that a pattern without `**` matches, like `glob.iglob`, but without holding all names in
-    memory."""
+    """Yields the paths that a pattern without `**` matches.
+
+    `glob.iglob` does the same, but holds all names of a folder in memory.
+    """
     parts = pattern.split("/")
     # The parts before the first with a wildcard are the folder in which the search begins.
     literal = next((i for i, part in enumerate(parts) if globs.MAGIC & set(part)), len(parts))

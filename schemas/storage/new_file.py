@@ -17,8 +17,9 @@ from schemas.storage.paths import is_local, wrap_errors
 
 
 class NewFile:
-    """A new file, local or gs://, that is written under a temporary local name. Only a killed process leaves that name
-    behind.
+    """A new file, local or gs://, that is written under a temporary local name.
+
+    Only a killed process leaves that name behind.
 
     As a context manager, it gives the block the open file, commits the file when the block ends, and removes it if the
     block raises.

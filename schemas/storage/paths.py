@@ -181,8 +181,9 @@ def exists(path: str) -> bool:
 
 
 def join(path: str, *parts: str) -> str:
-    """Joins parts of a path with single slashes. Unlike in `os.path.join`, a part `/a` does not discard the parts
-    before it.
+    """Joins parts of a path with single slashes.
+
+    Unlike in `os.path.join`, a part `/a` does not discard the parts before it.
     """
     tail = "/".join(stripped for part in parts if (stripped := part.strip("/")))
     return path + tail if not path or not tail or path.endswith("/") else f"{path}/{tail}"
@@ -205,8 +206,9 @@ def delete(path: str) -> None:
 
 
 def for_each(path: str, function: Callable[[A], B], items: Iterable[A]) -> list[B]:
-    """Returns function(item) for each item, in order. Works in several threads if `path` is remote, as requests take
-    long.
+    """Returns function(item) for each item, in order.
+
+    Works in several threads if `path` is remote, as requests take long.
     """
     return in_threads(function, items, threads=1 if is_local(path) else REMOTE_FILES)
 

@@ -192,8 +192,9 @@ def gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _until_error(decoder: Any, data: bytes) -> tuple[bytes, int]:
-    """Decompresses `data` byte by byte until it fails. Returns the result, and the number of bytes that were
-    decompressed.
+    """Decompresses `data` byte by byte until it fails.
+
+    Returns the result, and the number of bytes that were decompressed.
     """
     valid = []
     for i in range(len(data)):

@@ -170,8 +170,9 @@ class ReadAsStrings(Item):
 
     @property
     def in_vocabulary(self) -> bool:
-        """Whether whole values are looked up in a vocabulary of the train split. Such a vocabulary cannot contain line
-        ends.
+        """Whether whole values are looked up in a vocabulary of the train split.
+
+        Such a vocabulary cannot contain line ends.
         """
         return self.vocabulary is not None and not self.splits_into_words
 

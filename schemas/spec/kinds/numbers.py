@@ -44,8 +44,10 @@ class Scale(Strict):
 
 
 class Bucketize(Strict):
-    """The transform to the number of a bucket. The buckets are quantiles of the train split, or have given
-    boundaries."""
+    """The transform to the number of a bucket.
+
+    The buckets are quantiles of the train split, or have given boundaries.
+    """
 
     bucketize: Annotated[int, Field(ge=2, le=MAX_BUCKETS)] | tuple[float, ...]
 

@@ -1,5 +1,6 @@
-"""The kinds of strings (`bool`, `category`, `cross`, `text`), and of columns that no model reads (`ignore`, `weight`,
-`key`).
+"""The kinds of strings, and of columns that no model reads.
+
+Strings are `bool`, `category`, `cross` and `text`. No model reads `ignore`, `weight` and `key`.
 """
 
 from __future__ import annotations
