@@ -1,4 +1,4 @@
-"""Beam's own options, and mistakes in how a cluster is used, found before anything is imported or staged."""
+"""Reads Beam's own options, and finds wrong options for a cluster early: before Beam is imported or input is staged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schemas.spec.loader import AnySchema
 
 @dataclasses.dataclass(frozen=True)
 class BeamFlags:
-    """Values of Beam's options; None for those that are not given."""
+    """The values of Beam's options that this project reads; None for an option that is not given."""
 
     project: str | None = None
     region: str | None = None
@@ -38,7 +38,10 @@ class BeamFlags:
 
 
 def read_flags(beam_args: Sequence[str]) -> BeamFlags:
-    """Reads them from arguments that are Beam's; unknown ones and those without a value are left to Beam."""
+    """Reads the options of BeamFlags from the command line arguments for Beam.
+
+    Other options are ignored here. An option without its value counts as not given. Beam itself reports such errors.
+    """
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     for field in dataclasses.fields(BeamFlags):
         if field.name == "no_auth":
@@ -49,26 +52,28 @@ def read_flags(beam_args: Sequence[str]) -> BeamFlags:
 
 
 def is_dataflow(runner: str) -> bool:
-    """Returns whether a runner's name, or the dotted name of its class, is that of Dataflow's."""
+    """Returns whether a runner is Dataflow's. `runner`: a name, or the dotted name of the runner's class."""
     return runner.rpartition(".")[2] == "DataflowRunner"
 
 
 _ENVIRONMENTS = ("DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK")
 _GCS = "gs://"
+# Addresses of a job service, of Flink or of Spark that are on this machine.
 _LOOPBACK = re.compile(
     r"(\w+://)?(localhost|127(\.\d+){3}|\[::1\])(:\d+)?/?|embed|auto|\[(local|auto)\]|local(\[.*\])?"
 )
 
 
 def check_cluster(options: RunnerOptions, paths: Mapping[str, Iterable[str]]) -> None:
-    """Checks what a job, or a replay, asks of a cluster.
+    """Checks the options of a job that runs on a cluster. Does nothing for a local job.
 
     Args:
       options: the job's options.
-      paths: by option, the paths that workers read or write.
+      paths: the paths that workers read or write, by the option that names them.
 
     Raises:
-      UsageError: an option is missing or contradicts the others, workers cannot reach a path, or a bucket is far away.
+      UsageError: an option is missing or contradicts other options, a path is on a disk that workers cannot reach, or
+        the address of a bucket is invalid.
     """
     if options.is_local:
         return
@@ -96,10 +101,10 @@ def check_cluster(options: RunnerOptions, paths: Mapping[str, Iterable[str]]) ->
 
 
 def check_can_leave(options: RunnerOptions) -> None:
-    """Refuses to leave a job that ends with this process, or whose runner cannot be asked about it later.
+    """Checks that --no_wait is possible: this process may end while the job goes on.
 
     Raises:
-      UsageError: the job can only be waited for.
+      UsageError: the job would end with this process, or its runner could not be asked about the job later.
     """
     if not can_leave(options):
         raise UsageError(
@@ -110,28 +115,28 @@ def check_can_leave(options: RunnerOptions) -> None:
 
 
 def can_leave(options: RunnerOptions) -> bool:
-    """Returns whether a job goes on without this process, and its runner can be asked about it."""
+    """Returns whether a job goes on after this process has ended, and its runner can be asked about the job later."""
     if is_dataflow(options.runner):
         return True
     flags = read_flags(options.beam_args)
     if options.runner.rpartition(".")[2] != "PortableRunner" or flags.job_endpoint in (None, "embed"):
         return False  # other runners start a job server of their own, which ends with this process
-    return flags.environment_type != "LOOPBACK"  # whose workers are threads of this process
+    return flags.environment_type != "LOOPBACK"  # with LOOPBACK, the workers run on this machine and end with the job
 
 
 def read_or_written(options: JobOptions, schema: AnySchema) -> dict[str, tuple[str, ...]]:
-    """Returns the paths that a job's workers read or write, by option."""
+    """Returns the paths that a job's workers read or write, by the option that names them."""
     paths = {"--input": options.input, "--output": (options.output,)}
     if options.transform_from is not None:
         paths["--transform_from"] = (options.transform_from,)
     root = schema.images.root if isinstance(schema, ImageSchema) else None
-    if root is not None and (root.startswith("/") or "://" in root):  # others are relative to an input
+    if root is not None and (root.startswith("/") or "://" in root):  # another root is relative to an input file
         paths[f"the `root` in {options.schema}:"] = (root,)
     return paths
 
 
 def _check_service(runner: str, flags: BeamFlags) -> None:
-    """Checks where a job service is, or the program that is one, and how its workers are started."""
+    """Checks the options of runners with a job service: its address or program, and how its workers are started."""
     if runner == "PortableRunner" and flags.job_endpoint is None:
         raise UsageError(
             "--job_endpoint: missing; PortableRunner needs HOST:PORT of a job service, such as localhost:8073"
@@ -149,6 +154,7 @@ def _check_service(runner: str, flags: BeamFlags) -> None:
 
 
 def _check_dataflow(flags: BeamFlags) -> None:
+    """Checks the options of Dataflow. Raises UsageError if one is missing or wrong."""
     for name, value, what in (
         ("project", flags.project, "the Google Cloud project that the job runs in"),
         ("region", flags.region, "the region that the job runs in, such as us-central1"),
@@ -164,6 +170,7 @@ def _check_dataflow(flags: BeamFlags) -> None:
 
 
 def _refuse(unreachable: Callable[[str], bool], paths: Mapping[str, Iterable[str]], why: str) -> None:
+    """Raises UsageError, with the reason `why`, for the first path that workers cannot reach."""
     for option, values in paths.items():
         for path in values:
             if unreachable(path):
@@ -171,13 +178,13 @@ def _refuse(unreachable: Callable[[str], bool], paths: Mapping[str, Iterable[str
 
 
 def _other_host(flags: BeamFlags) -> str | None:
-    """The address of a cluster on other machines; None if all is on this one, as far as the options tell."""
+    """The address of a cluster on other machines; None if all addresses in the options are on this machine."""
     addresses = (flags.job_endpoint, flags.flink_master, flags.spark_master_url)
     return next((a for a in addresses if a and not _LOOPBACK.fullmatch(a)), None)
 
 
 def _check_buckets(flags: BeamFlags, paths: Mapping[str, Iterable[str]]) -> None:
-    """Refuses addresses that are not of a bucket."""
+    """Checks that all gs:// paths are valid, and that Beam's own folders are in a bucket. Raises UsageError."""
     folders = {"--temp_location": flags.temp_location, "--staging_location": flags.staging_location}
     addresses = [(option, path) for option, values in paths.items() for path in values if path.startswith(_GCS)]
     addresses += [(option, path) for option, path in folders.items() if path is not None]

@@ -1,4 +1,4 @@
-"""Asks the runner about a submitted job, from any process, by the job's reference in the lease."""
+"""Asks the runner about a submitted job. Any process can do this, with the job's reference from the lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ Answer = TypeVar("Answer")
 
 
 def reference(options: RunnerOptions, job_id: str = "", url: str | None = None) -> JobReference:
-    """Returns what a job is found by later: its id and, where it has none yet, its `--job_name`."""
+    """Returns the reference by which a job is found later.
+
+    Args:
+      options: the options of the job, with its `--job_name`.
+      job_id: the runner's id of the job; '' before the job is submitted. The job is then found by its name.
+      url: the address of the job's page; None: it has no page, or is not submitted yet.
+    """
     flags = read_flags(options.beam_args)
     if not is_dataflow(options.runner):
         return JobReference(runner="PortableRunner", id=job_id, name=flags.job_name, endpoint=flags.job_endpoint)
@@ -34,7 +40,11 @@ def reference(options: RunnerOptions, job_id: str = "", url: str | None = None) 
 
 
 def ask(job: JobReference, question: Callable[[RemoteJob], Answer]) -> Answer:
-    """Asks the runner about a job.
+    """Connects to the runner of a job, and returns the answer of `question`.
+
+    Args:
+      job: the reference of the job.
+      question: takes the connected job, such as `lambda remote: remote.state()`.
 
     Raises:
       MillraceError: the runner does not answer, or does not know the job.
@@ -50,16 +60,17 @@ def ask(job: JobReference, question: Callable[[RemoteJob], Answer]) -> Answer:
 
 
 def state(job: JobReference) -> State:
-    """Asks how a job is doing. Raises MillraceError if its runner does not answer."""
+    """Asks the runner for the state of a job. Raises MillraceError if the runner does not answer."""
     return ask(job, lambda remote: ENDED.get(remote.state(), "running"))
 
 
 def has_ended(holder: RemoteHolder) -> bool:
-    """Asks the runner whether the job that holds a lease has ended. See `state` for errors."""
+    """Asks the runner whether the job that holds a lease has ended. Raises MillraceError if it does not answer."""
     return state(holder.job) != "running"
 
 
 def _connected(job: JobReference) -> RemoteJob:
+    """Connects to the runner of a job. Raises Unreachable if no job service answers, or the service lacks the job."""
     if job.runner == "DataflowRunner":
         return DataflowJob(job)
     import grpc

@@ -1,4 +1,4 @@
-"""Jobs of Beam's job service, which Prism, Flink and Spark have: the service, its workers, and jobs by their id."""
+"""Submits jobs to Beam's job service, which Prism, Flink and Spark have, starts workers here, and finds jobs again."""
 
 from __future__ import annotations
 
@@ -34,9 +34,14 @@ _TO_DO = {
 
 
 def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> PortableRunner:
-    """Makes a runner like this one that calls `note` with the job service's client and the id of a submitted job.
+    """Returns a runner of the same class that reports each submitted job to `note`.
 
-    It raises a MillraceError of one line if its job service does not start or answer.
+    Beam itself does not tell the id of the job before the job has ended. The returned runner also raises a
+    MillraceError of one line if its job service does not start or does not answer.
+
+    Args:
+      runner: the runner.
+      note: called with the client of the job service and the id of the job, when the job is submitted.
     """
     kind: Any = type(runner)
     to_do = _TO_DO.get(kind.__name__, "check its options")
@@ -72,9 +77,9 @@ def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> Portab
 
 
 def _hide_closed_channels() -> None:
-    """Prints no traceback of a thread of gRPC's that ends because Beam has closed its channel to a dead service.
+    """Suppresses the tracebacks of gRPC's threads that end because Beam has closed the channel to a dead service.
 
-    This stays, since such a thread may end after the error of the service was reported.
+    The hook is not removed later, because such a thread may end after this process has reported the service's error.
     """
     report = threading.excepthook
 
@@ -87,20 +92,23 @@ def _hide_closed_channels() -> None:
 
 @contextlib.contextmanager
 def worker_pool(*, verbose: bool) -> Iterator[str]:
-    """Starts a pool of worker processes on this machine, and ends it with its workers. Yields its address.
+    """Starts a pool of worker processes on this machine, and yields the pool's address.
+
+    The pool and its workers end with the block, or with this process.
 
     Args:
-      verbose: its workers print to this process's standard error.
+      verbose: the workers print to this process's standard error.
 
     Raises:
-      MillraceError: it does not start.
+      MillraceError: the pool does not start.
     """
     with subprocess.Popen(
         [sys.executable, "-m", "beam_jobs.engines.portable"],
-        stdin=subprocess.PIPE,  # closed when this process ends, even if it is killed
+        stdin=subprocess.PIPE,  # the pipe is closed when this process ends, even by a kill, and the pool then ends
         stdout=subprocess.PIPE,
         stderr=None if verbose else subprocess.DEVNULL,
-        # The pool starts workers by the name `python`, and they import what this process imports.
+        # The pool starts workers with the command `python`. PATH makes it this Python, and PYTHONPATH gives the workers
+        # the modules of this process.
         env={
             **os.environ,
             "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))),
@@ -116,7 +124,7 @@ def worker_pool(*, verbose: bool) -> Iterator[str]:
 
 
 def main() -> None:
-    """Serves as a pool until the launcher has ended, then ends with all workers."""
+    """Runs a pool of workers: prints its address, waits until the launcher has ended, then ends with all workers."""
     from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
 
     address, _ = BeamFnExternalWorkerPoolServicer.start(use_process=True)
@@ -129,7 +137,7 @@ if __name__ == "__main__":
     main()
 
 
-ANSWER_SECONDS = 20.0  # for one request
+ANSWER_SECONDS = 20.0  # the longest time to wait for the answer to one request
 _JOB_NAME = "beam:option:job_name:v1"
 
 
@@ -159,7 +167,7 @@ class PortableJob:
 
     def errors(self) -> Sequence[str]:
         texts = []
-        with contextlib.suppress(grpc.RpcError):  # what came before is kept
+        with contextlib.suppress(grpc.RpcError):  # the messages that came before an error are returned
             for message in self._service.GetMessageStream(
                 api.JobMessagesRequest(job_id=self.id), timeout=ANSWER_SECONDS
             ):
@@ -174,12 +182,16 @@ class PortableJob:
 
 
 def find(service: beam_job_api_pb2_grpc.JobServiceStub, job: JobReference) -> PortableJob:
-    """Finds the job with this name, and this id if it has one.
+    """Finds a job in a job service by its name, and by its id if the reference has one.
 
-    A service that was started again gives the ids of jobs that it no longer knows to others.
+    The id alone is not enough: a service that was restarted numbers its jobs anew, so an old id may be another job's.
+
+    Args:
+      service: the client of the job service.
+      job: the reference of the job.
 
     Raises:
-      Unreachable: the service does not answer, or has no such job, or several.
+      Unreachable: the service does not answer, has no such job, or has several jobs of this name.
     """
     with _answers():
         infos = service.GetJobs(api.GetJobsRequest(), timeout=ANSWER_SECONDS).job_info
@@ -192,14 +204,22 @@ def find(service: beam_job_api_pb2_grpc.JobServiceStub, job: JobReference) -> Po
 
 
 def endpoint(options: PipelineOptions) -> str | None:
-    """Returns the address of the job service, if the options name one."""
+    """Returns the address of the job service; None if the options name no address."""
     address = options.view_as(PortableOptions).job_endpoint
     return None if address in (None, "", "embed") else str(address)
 
 
 @contextlib.contextmanager
 def with_workers(options: PipelineOptions, runner: PipelineRunner, *, verbose: bool) -> Iterator[None]:
-    """Starts a worker pool here for a job whose workers run on the launcher's machine, and names it in the options."""
+    """Starts a worker pool on this machine if the job needs one, and puts the pool's address in the options.
+
+    A job needs the pool with `--environment_type LOOPBACK`, and on Prism without `--environment_type`.
+
+    Args:
+      options: the pipeline's options, which are changed.
+      runner: the runner of the job.
+      verbose: the workers print to this process's standard error.
+    """
     portable = options.view_as(PortableOptions)
     prism_starts_none = isinstance(runner, PrismRunner) and not portable.environment_type
     if not isinstance(runner, PortableRunner) or not (portable.environment_type == "LOOPBACK" or prism_starts_none):
@@ -212,6 +232,7 @@ def with_workers(options: PipelineOptions, runner: PipelineRunner, *, verbose: b
 
 @contextlib.contextmanager
 def _answers() -> Iterator[None]:
+    """Turns an error of gRPC in the block into Unreachable, with a message of one line."""
     try:
         yield
     except grpc.RpcError as error:

@@ -1,4 +1,4 @@
-"""A job that a runner runs in other processes: how its launcher waits for it, and the errors of its workers."""
+"""Jobs that run in other processes: waits for a job, cancels it, and finds the error that ended it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from typing import Literal, Protocol
 from beam_jobs.core import progress
 from schemas.errors import MillraceError
 
-LONGEST = 400  # characters of an error that is none of ours
+LONGEST = 400  # the most characters shown of an error of other code
 _TRACEBACK = "Traceback (most recent call last):"
 _STEP = re.compile(r" \[while running '(?P<step>[^']*)'\]")
-_BUNDLE = re.compile(r"\bbundle inst\d+ \S+ failed:\s*")  # Prism's own name for a piece of work
+_BUNDLE = re.compile(r"\bbundle inst\d+ \S+ failed:\s*")  # how Prism names a bundle, which says nothing to a user
 _AT_END = re.compile(r" \[while running '.*'\]$", re.DOTALL)
 
 
 def raised(error: BaseException) -> MillraceError | None:
-    """Returns the MillraceError that a runner has wrapped in errors of its own; None if there is none."""
+    """Returns the MillraceError among the causes of a runner's error, without Beam's addition to its message.
+
+    Returns None if a MillraceError is not among the causes.
+    """
     exception: BaseException | None = error
     while exception is not None:
         if isinstance(exception, MillraceError):
@@ -30,7 +33,15 @@ def raised(error: BaseException) -> MillraceError | None:
 
 
 def reported(texts: Sequence[str]) -> MillraceError | None:
-    """Returns the last MillraceError whose traceback a runner reports, as it was raised; None if there is none."""
+    """Finds a MillraceError in the error messages of a runner, which have it as the text of a traceback.
+
+    Args:
+      texts: the error messages.
+
+    Returns:
+      The last MillraceError in the messages, with the class and the message that it was raised with; None if the
+      messages contain no MillraceError.
+    """
     classes = {f"{cls.__module__}.{cls.__qualname__}": cls for cls in _subclasses(MillraceError)}
     names = "|".join(re.escape(name) for name in sorted(classes, key=len, reverse=True))
     report = re.compile(rf"^({names}): ((?:(?!^{re.escape(_TRACEBACK)})[\s\S])*?){_STEP.pattern}", re.MULTILINE)
@@ -45,7 +56,8 @@ def reported(texts: Sequence[str]) -> MillraceError | None:
 def cause(texts: Sequence[str]) -> str:
     """Describes an error of other code in a clause: the exception and the step of the last traceback.
 
-    Without a traceback, no worker has said anything: the runner has lost one, or failed itself.
+    If the messages contain no traceback, no worker has reported an error: a worker was lost, or the runner itself
+    failed. The clause says so, with the last message of the runner.
     """
     text = next((text for text in reversed(texts) if _TRACEBACK in text), None)
     if text is None:
@@ -61,28 +73,29 @@ def cause(texts: Sequence[str]) -> str:
 
 
 def _one_line(message: str) -> str:
-    """A message on one line, shortened: those of TensorFlow's graphs have pages."""
+    """Puts a message on one line and shortens it: messages of TensorFlow's graphs can be pages long."""
     line = " ".join(message.split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 
 def _subclasses(cls: type[MillraceError]) -> Iterator[type[MillraceError]]:
+    """Yields the class and all its direct and indirect subclasses."""
     yield cls
     for sub in cls.__subclasses__():
         yield from _subclasses(sub)
 
 
 State = Literal["running", "done", "failed", "cancelled"]
-# By the runners' names. All other states of a job are on the way to one of these.
+# The states of a job that has ended, by the runners' names. In all other states, a job has not ended yet.
 ENDED: Mapping[str, State] = {
     "DONE": "done",
     "FAILED": "failed",
     "STOPPED": "failed",
     "CANCELLED": "cancelled",
-    "UPDATED": "failed",  # replaced by another job, which is not this one
+    "UPDATED": "failed",  # somebody has replaced the job by another job
     "DRAINED": "failed",  # a batch job that was drained has not read all of its input
 }
-CANCEL_SECONDS = 30.0  # how long a cancelled job may take to end
+CANCEL_SECONDS = 30.0  # the longest time that a cancelled job may take to end
 
 
 class Unreachable(Exception):
@@ -94,7 +107,7 @@ class RemoteJob(Protocol):
 
     @property
     def id(self) -> str:
-        """The runner's name for the job."""
+        """The runner's id of the job."""
 
     @property
     def place(self) -> str:
@@ -102,17 +115,17 @@ class RemoteJob(Protocol):
 
     @property
     def poll_seconds(self) -> float:
-        """How often the runner may be asked."""
+        """The seconds to wait between two requests to the runner."""
 
     @property
     def watches_workers(self) -> bool:
         """Whether the runner itself ends a job whose workers do not start."""
 
     def state(self) -> str:
-        """Returns the state by the name that Beam has for it, such as RUNNING or DONE."""
+        """Returns Beam's name of the job's state, such as RUNNING or DONE."""
 
     def counters(self) -> Mapping[str, int]:
-        """Returns the sums of the counters of `beam_jobs.core.workers`, as far as the runner has them."""
+        """Returns the sums of the counters of `beam_jobs.core.workers` that the runner knows by now."""
 
     def errors(self) -> Sequence[str]:
         """Returns the texts of all error messages of a job that has failed."""
@@ -129,17 +142,17 @@ def follow(
     Args:
       job: the job.
       staging: the run's staging folder, where workers leave a sign that they have begun.
-      total: how much there is to read, for the progress.
+      total: the amount of input, in the unit of the progress.
       start_seconds: how long to wait for a worker to begin; 0: for ever.
       answer_seconds: how long to wait for an answer of the runner.
-      quiet: does not print where the job is.
+      quiet: do not print where the job is.
 
     Raises:
-      MillraceError: the runner does not answer, or no worker has begun.
+      MillraceError: the runner has not answered for `answer_seconds`, or no worker has begun for `start_seconds`.
     """
     if not quiet:
         progress.say(f"job {job.id}: {job.place}")
-    from beam_jobs.core import workers  # imports Beam, which asking about a job does without
+    from beam_jobs.core import workers  # here, because it imports Beam, and commands that only ask need no Beam
 
     answered = started = time.monotonic()
     has_begun = job.watches_workers or not start_seconds
@@ -172,7 +185,13 @@ def follow(
 
 
 def failure(job: RemoteJob, state: str, *, verbose: bool = False) -> MillraceError:
-    """Returns the error that a job ended with: the one that a worker raised, or one line about any other."""
+    """Returns the error for a job that did not succeed: the MillraceError that a worker raised, or else one line.
+
+    Args:
+      job: the job.
+      state: the runner's name of the state in which the job ended.
+      verbose: print all error messages of the runner to standard error.
+    """
     texts: Sequence[str] = ()
     with contextlib.suppress(Unreachable):
         texts = job.errors() if state == "FAILED" else ()
@@ -188,12 +207,12 @@ def failure(job: RemoteJob, state: str, *, verbose: bool = False) -> MillraceErr
 
 
 def end(job: RemoteJob, *, seconds: float = CANCEL_SECONDS, quiet: bool = False) -> State:
-    """Cancels a job unless it has ended, waits until it has, and returns how it ended.
+    """Cancels a job unless it has ended already, waits until it has ended, and returns the state in which it ended.
 
     Args:
       job: the job.
       seconds: how long a cancelled job may take to end.
-      quiet: does not print that the job is cancelled.
+      quiet: do not print that the job is cancelled.
 
     Raises:
       Unreachable: the runner does not answer.

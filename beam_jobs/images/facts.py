@@ -1,7 +1,8 @@
-"""What is measured of images: facts for the statistics, and the channels' mean and deviation for the transform.
+"""Measurements of images: facts for the statistics, and the mean and deviation of each channel for the transform.
 
-A row of `pixels` is one pixel, so the transform's graph takes any number of images of any size, flattened to `[n, 3]`.
-The channels' statistics come from each image's sums, taken as it is ingested, exact in int64: no image is read again.
+The transform normalizes single pixels: a row of `pixels` is one pixel, so that its graph works for images of any size,
+flattened to `[n, 3]`. The mean and the deviation are computed from sums over each image's pixels. The sums are taken
+when the image is ingested, and are exact in int64, so no image has to be read again.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ _NUMBERS = (FILE_HEIGHT, FILE_WIDTH, FILE_BYTES, BRIGHTNESS)
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """An image's file: its format, its sides in pixels, its size; and the stored image's pixels and their sums.
+    """Facts about one image: its file, and sums over the pixels of the stored image.
 
     Attributes:
-      pixels: how many are measured; 0 if none is, and then the sums are 0, too.
-      moments: int64 `[2, 3]`: each channel's sum and its sum of squares.
+      format: the format of the file, "jpeg" or "png".
+      height, width: the sides of the image in the file, in pixels.
+      bytes: the size of the file.
+      pixels: the number of measured pixels of the stored image; 0 if the image was not measured.
+      moments: the sum and the sum of squares of each channel, int64 `[2, 3]`; 0 if the image was not measured.
     """
 
     format: str
@@ -49,7 +53,7 @@ class Facts:
 
 
 def described_images() -> tuple[ProfiledColumn, ...]:
-    """Returns the columns that statistics of labelled images have."""
+    """Returns the columns that the statistics of labelled images describe."""
     return (
         _strings(FILE_FORMAT, "image", "feature"),
         *(ProfiledColumn(name, "numbers", "image", "feature", (name,)) for name in _NUMBERS),
@@ -62,7 +66,7 @@ def _strings(name: str, kind: str, role: Role) -> ProfiledColumn:
 
 
 def facts_columns(facts: Sequence[Facts]) -> dict[str, pa.ListArray]:
-    """Returns the columns that `described_images` names, without the label."""
+    """Returns the columns that `described_images` names, without the label, as lists of one value for each image."""
     moments = np.array([image.moments for image in facts], np.int64).reshape(len(facts), 6)
     pixels = np.array([image.pixels for image in facts], np.int64)
     measured = pixels > 0
@@ -77,30 +81,31 @@ def facts_columns(facts: Sequence[Facts]) -> dict[str, pa.ListArray]:
 
 
 def with_facts(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatch:
-    """Adds to records of labelled images the columns that the statistics describe."""
+    """Adds to records of labelled images the columns that the statistics describe. Their names begin with RAW."""
     columns: Mapping[str, pa.Array] = facts_columns(facts) | {key.TEXT: records.column(key.TEXT)}
     names = [*records.schema.names, *(RAW + name for name in columns)]
     return pa.RecordBatch.from_arrays([*records.columns, *columns.values()], names=names)
 
 
 def string_lists(values: Sequence[str | bytes]) -> pa.ListArray:
-    """Strings as a column of lists of one."""
+    """Makes a column of lists from strings. Each list holds one string."""
     encoded = [value.encode() if isinstance(value, str) else value for value in values]
     return _of_width(pa.array(encoded, pa.binary()), 1)
 
 
 def number_lists(values: np.ndarray) -> pa.ListArray:
-    """Makes a column of lists from an array `[rows]` or `[rows, width]`."""
+    """Makes a column of lists, one for each row, from an array `[rows]` or `[rows, width]`."""
     return _of_width(pa.array(values.reshape(-1)), 1 if values.ndim == 1 else values.shape[1])
 
 
 def _of_width(flat: pa.Array, width: int) -> pa.ListArray:
+    """Divides values into lists of `width` values each."""
     return pa.ListArray.from_arrays(pa.array(np.arange(0, len(flat) + 1, width, dtype=np.int32)), flat)
 
 
-PIXEL_VALUES = "pixels"  # float32 [3]: one pixel, 0 to 255
+PIXEL_VALUES = "pixels"  # float32 [3]: the channels of one pixel, 0 to 255
 
-ANALYZED = pa.schema(
+ANALYZED = pa.schema(  # the columns that tf.Transform analyzes, one row for each image
     [
         (PIXEL_VALUES, pa.list_(pa.float32())),
         (key.SUMS, pa.list_(pa.int64())),
@@ -113,13 +118,25 @@ ANALYZED = pa.schema(
 
 @dataclasses.dataclass(frozen=True)
 class ImagePreprocessing:
-    """The derived `preprocessing_fn` of images, as a value that can be pickled."""
+    """The `preprocessing_fn` of images, derived from the schema. An object of this class can be pickled.
+
+    Attributes:
+      channels: "measured", or the fixed mean and deviation of each channel from the schema.
+      classes: the labels in the order of their ids.
+    """
 
     channels: Literal["measured"] | FixedChannels
     classes: tuple[str, ...]
 
     def __call__(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """`pixels` float32 `[n, 3]` to the same normalized; `image/class/text` to `image/class/label`, int64."""
+        """Normalizes pixels, and looks up the ids of labels.
+
+        Args:
+          inputs: the columns of ANALYZED, with `pixels` as float32 `[n, 3]`.
+
+        Returns:
+          `pixels`, normalized, float32 `[n, 3]`; and `image/class/label`, the ids of `image/class/text`, int64.
+        """
         if isinstance(self.channels, FixedChannels):
             means, deviations = tf.constant(self.channels.means), tf.constant(self.channels.deviations)
         else:
@@ -131,7 +148,10 @@ class ImagePreprocessing:
 
 
 def measured(inputs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns mean and standard deviation of each channel over all pixels of the train split, float32 `[3]`."""
+    """Returns the mean and the standard deviation of each channel over all pixels of the train split, float32 `[3]`.
+
+    tf.Transform adds up the sums of all images. The variance is the mean of the squares minus the square of the mean.
+    """
     count = tf.cast(tft.sum(inputs[key.PIXELS], name="pixels"), tf.float64)
     sums = tft.sum(inputs[key.SUMS], reduce_instance_dims=False, name="sums")
     squares = tft.sum(inputs[key.SQUARES], reduce_instance_dims=False, name="squares")
@@ -142,7 +162,10 @@ def measured(inputs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def to_analyze(records: pa.RecordBatch, facts: Sequence[Facts]) -> pa.RecordBatch:
-    """Makes what tf.Transform analyzes: moments of the train split's images, and a zero pixel for the graph."""
+    """Makes the batch that tf.Transform analyzes: the sums of the images of the train split.
+
+    The column `pixels` is only there because the transform's graph needs it as an input; it holds a zero pixel.
+    """
     moments = np.array([image.moments for image in facts], np.int64).reshape(len(facts), 6)
     columns = {
         PIXEL_VALUES: number_lists(np.zeros((len(facts), 3), np.float32)),

@@ -1,6 +1,7 @@
-"""The pipeline of image files: each is read and decoded once, stored, and measured for the channel statistics.
+"""The pipeline of image files: a step reads each file once, decodes it, makes its record, and measures it.
 
-Finds leakage among the images that a pipeline ingests, in the step that ingests them.
+The measurements are the sums for the channels' mean and deviation, facts for the statistics, and hashes by which
+leakage is found.
 """
 
 from __future__ import annotations
@@ -62,21 +63,33 @@ MOMENTS, CONTENTS, LEAKAGE = "moments", "contents", "leakage"
 
 @dataclasses.dataclass(frozen=True)
 class StagedImages:
-    """Where a listing is staged, and how many images it has. This is all that the pipeline holds of it."""
+    """The place of a staged listing. The pipeline holds only this, and not the listing, which may be large.
+
+    Attributes:
+      folder: the folder of the listing's files.
+      parts: the number of files.
+      images: the number of images in all files.
+    """
 
     folder: str
     parts: int
     images: int
 
     def read(self, part: int) -> Iterator[ImageBundle]:
-        """Reads the images of a part, in bundles of at most BUNDLE."""
+        """Reads file number `part` of the listing, and yields its images in bundles of at most BUNDLE images."""
         first, *columns = parse_json(storage.read_bytes(_path_of(self.folder, part)))
         for i in range(0, len(columns[0]), BUNDLE):
             yield ImageBundle(first + i, *(tuple(column[i : i + BUNDLE]) for column in columns))
 
 
 def spread(pipeline: beam.Pipeline, parts: int, read: Callable[[int], Iterator[Any]]) -> beam.PCollection:
-    """Distributes what `read` yields of the staged parts of a listing over the workers."""
+    """Reads the staged parts of a listing, and distributes the bundles over the workers.
+
+    Args:
+      pipeline: the pipeline to extend.
+      parts: the number of parts.
+      read: yields the bundles of the part with this number.
+    """
     return (
         pipeline
         | "ListingParts" >> beam.Create(list(range(parts)), reshuffle=False)
@@ -90,10 +103,10 @@ def _path_of(folder: str, part: int) -> str:
 
 
 def stage_images(folder: str, bundles: Iterable[ImageBundle]) -> StagedImages:
-    """Writes images to a folder, each bundle to a file: few are files in memory, however many they are."""
+    """Writes a listing to a folder, one file for each bundle, so that only one bundle is in memory at a time."""
     parts = images = 0
     for bundle in bundles:
-        # Names that are not UTF-8 have surrogates, which JSON escapes.
+        # In file names that are not UTF-8, Python has surrogates for the invalid bytes. JSON escapes surrogates.
         data = json.dumps([bundle.first, bundle.paths, bundle.names, bundle.labels]).encode()
         storage.write_bytes(_path_of(folder, parts), data)
         parts += 1
@@ -117,10 +130,16 @@ def image_steps(
     classes: tuple[str, ...],
     corrected: Sequence[Chosen] = (),
 ) -> SourceOutputs:
-    """Applies the steps from a listing to encoded records: one image, one record.
+    """Adds the steps from a listing of images to encoded records. Each image is one record.
 
-    `rejects` are those of the listing itself. `corrected` are the rejects that the
-    listing has again, which keep their places.
+    Args:
+      pipeline: the pipeline to extend.
+      plan: the plan of the pipeline.
+      schema: the schema of the images.
+      images: the staged listing.
+      rejects: images that the listing itself rejects, without reading them, some at a time.
+      classes: the labels in the order of their ids.
+      corrected: in a replay, the rejects that are tried again, in the order of the listing; empty: new input.
     """
     progress.JOB.expect("ingesting", "writing")
     ingest = IngestImages(schema, classes=classes, plan=plan, records=images.images, corrected=corrected)
@@ -137,7 +156,7 @@ def image_steps(
         )
     ).with_output_types(Encoded).with_outputs(COUNTS, REJECTS, STATISTICS, main="examples")
     measured = None
-    if plan.transform_from is None:  # else the transform of another dataset is copied
+    if plan.transform_from is None:  # else `write_transform` copies the transform of the other dataset
         with tft_beam.Context(temp_dir=plan.temp_dir):
             measured = (rows[MOMENTS], facts.adapter_config()) | tft_beam.AnalyzeDataset(plan.preprocessing_fn)
     written = write_transform(measured, plan)
@@ -155,7 +174,11 @@ def image_steps(
 def listing_rejects(
     pipeline: beam.Pipeline, plan: PipelinePlan, rejects: Iterable[Sequence[Reject]]
 ) -> tuple[beam.PCollection, beam.PCollection]:
-    """Counts the rejects of the listing itself, and writes them to files."""
+    """Writes the rejects of the listing itself to files, and counts them.
+
+    Returns:
+      A PCollection of pairs (CountKey, int), and a PCollection of RejectFiles.
+    """
     counts: collections.Counter[CountKey] = collections.Counter()
     files = []
     for part in rejects:
@@ -170,14 +193,19 @@ def listing_rejects(
 
 
 class IngestImages(beam.DoFn):
-    """ImageBundle -> records of images as RecordBatches, which have what the statistics say of them beside.
+    """Reads the images of an ImageBundle, and yields their records as RecordBatches, with facts for the statistics.
 
-    Side outputs: counts, reject files, parity records, moments of the train split, files of contents, and the bundle's
-    LeakageProfile.
+    Side outputs:
+      COUNTS: the number of read and rejected images.
+      REJECTS: RejectFiles.
+      PARITY: ParityFiles, for a sample of the images.
+      MOMENTS: the sums over the pixels of the train split's images.
+      CONTENTS: files with the digests of the images.
+      LEAKAGE: the LeakageProfile of the bundle.
     """
 
     reader: ImageReader
-    profile: ImageLeakage  # of the images of the current bundle
+    profile: ImageLeakage  # the profile of the images of the current bundle
 
     def __init__(
         self,
@@ -230,7 +258,7 @@ class IngestImages(beam.DoFn):
             give_up_if_certain(self.limit, most, of=f" for all {self.total:,} records")
 
     def outputs(self, batch: ImageBatch) -> Iterator[Any]:
-        """Yields the outputs of a batch."""
+        """Yields all outputs of a batch: its counts, rejects, records and measurements."""
         rejects: Sequence[Reject] = batch.rejects
         if self.corrected:
             rejects = [self.corrected[reject.offset].still_rejected(reject) for reject in rejects]
@@ -250,7 +278,7 @@ class IngestImages(beam.DoFn):
         yield with_facts(batch.records, batch.facts) if self.statistics else batch.records
 
     def parity(self, batch: ImageBatch) -> Iterator[beam.pvalue.TaggedOutput]:
-        """Yields the parity records: copies of files with their stored records."""
+        """Yields the parity records of a batch: copies of some files, with the stored records of the same images."""
         places = passthrough(batch.records, OFFSET)
         labels = batch.records.column(key.TEXT).flatten()
         for i, rank in enumerate(place_hash(0, places).tolist() if batch.file_copies else ()):

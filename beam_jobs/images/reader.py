@@ -1,6 +1,6 @@
-"""Bundles of image files -> Arrow batches of canonical records, and what is measured of each image.
+"""Reads bundles of image files, and makes Arrow batches of records and the measurements of each image.
 
-Two threads per core decode them, in bounded memory.
+Two threads for each core decode the files. Budgets limit the memory of all threads together.
 """
 
 from __future__ import annotations
@@ -48,18 +48,22 @@ RECORDS = pa.schema(
 )
 KEYED_RECORDS = pa.schema([*RECORDS, *((name, _INTEGERS) for name in PASSTHROUGH)])
 
-NO_MOMENTS = np.zeros((2, 3), np.int64)  # of images that are not measured
+NO_MOMENTS = np.zeros((2, 3), np.int64)  # the sums of images that are not measured
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageBatch:
-    """The result of ingesting some images: `read` = rows of `records` + `rejects`.
+    """The result of ingesting some images.
 
-    records: KEYED_RECORDS. The input's key is always LISTING; the offset is the place in the listing.
-    file_copies: copies of some rows' files, by place, for parity records.
-    facts: what the statistics say of each row of `records`.
-    contents: what each row's file holds.
-    fingerprints: what each row leaves behind to find leakage by; nothing if it is not looked for.
+    Attributes:
+      read: the number of images: the rows of `records` and the rejects.
+      records: the records, with the columns of KEYED_RECORDS. The file's key is always LISTING, and the offset is the
+        image's place in the listing.
+      rejects: the images that could not be stored.
+      file_copies: copies of the files of some records, by place in the listing, for parity records.
+      facts: the facts for the statistics, one for each record.
+      contents: the digest and the path of each record's file.
+      fingerprints: the hashes by which leakage is found, one for each record; empty if leakage is not searched for.
     """
 
     read: int
@@ -73,7 +77,19 @@ class ImageBatch:
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """One image as it is stored, the hash that decides its split, and the copy of its file if there is one."""
+    """One image, as it is stored.
+
+    Attributes:
+      place: the image's place in the listing.
+      name, label: the image's name and label in the listing.
+      encoded: the stored image: a JPEG or the pixels.
+      height, width: the sides of the stored image.
+      facts: the facts for the statistics.
+      digest: the hash that decides the image's split.
+      content: the digest of the file, and its path.
+      file_copy: the copy of the file for a parity record; None: the file was not chosen.
+      fingerprint: the hashes by which leakage is found; None: leakage is not searched for.
+    """
 
     place: int
     name: str
@@ -89,11 +105,18 @@ class Stored:
 
 
 def moments(pixels: np.ndarray) -> np.ndarray:
-    """Computes each channel's sum and sum of squares over uint8 `[height, width, 3]`, exactly: int64 `[2, 3]`.
+    """Computes the sum and the sum of squares of each channel, exactly.
 
-    Columns are summed first: 256 rows of 255 stay below 2^16, and of 255^2 below 2^32. NumPy takes a sixth of
-    TensorFlow's time.
+    NumPy takes a sixth of the time of TensorFlow here.
+
+    Args:
+        pixels: uint8 `[height, width, 3]`.
+
+    Returns:
+        The sums, and the sums of squares, int64 `[2, 3]`.
     """
+    # Sums up the columns of 256 rows at a time: 256 values of 255 stay below 2^16, and 256 values of 255^2 below 2^32,
+    # so that small, fast types hold the sums.
     rows, columns = pixels.reshape(len(pixels), -1), []
     for start in range(0, len(rows), 256):
         block = rows[start : start + 256].astype(np.uint16)
@@ -105,23 +128,25 @@ def _integers(values: list[int]) -> pa.ListArray:
     return as_lists(np.array(values, np.int64))
 
 
-BATCH_BYTES = 16 * 2**20  # of canonical images in a batch
-READ_BYTES = 64 * 2**20  # of files in memory at once; a larger file is read alone
-DECODE_BYTES = 320 * 2**20  # of images being decoded at once; a larger image is decoded alone
-REMOTE_READERS = 32  # threads where each file is a request to the cloud
+BATCH_BYTES = 16 * 2**20  # the bytes of stored images in a batch
+READ_BYTES = 64 * 2**20  # the bytes of files in memory at once; a larger file is read alone
+DECODE_BYTES = 320 * 2**20  # the bytes for decoding images at once; a larger image is decoded alone
+REMOTE_READERS = 32  # the number of threads if each file is a request to a bucket
 
 
 class ImageReader:
-    """Ingests bundles. It owns threads: use it as a context manager, or close it.
+    """Reads and stores the images of bundles. Owns threads: use as a context manager, or call `close`.
 
     Args:
         images: how images are stored.
-        classes: the labels in the order of their ids; another label is a reject.
-        split: shares of a hash, and what is hashed.
-        keeper: keeps copies of some files, for parity records. A file is not read again, since it may have changed.
-        ingest_from: the saved ingest graph of the dataset that these images join; None: this release's graph.
-        looks: whether to take what leakage is found by.
-        threads: how many images are worked on at once; see `default_threads`.
+        classes: the labels in the order of their ids; an image with another label is rejected.
+        split: the fractions of the splits, and the part of an image that is hashed to choose its split.
+        keeper: keeps copies of some files, for parity records; None: keep none. The copies are taken while the files
+          are read, because a file may change later.
+        ingest_from: the path of the saved ingest graph of the dataset that the images are added to; None: build the
+          ingest graph of this release.
+        looks: whether to compute the hashes by which leakage is found.
+        threads: how many images to work on at once; None: see `default_threads`.
     """
 
     def __init__(
@@ -144,7 +169,7 @@ class ImageReader:
         self._reads = ByteBudget(READ_BYTES)
         self._decodes = ByteBudget(DECODE_BYTES)
         self._ingest = new_ingest(images) if ingest_from is None else saved_ingest(ingest_from)
-        self._pool: ThreadPoolExecutor | None = None  # made with the first bundle, which says where files are
+        self._pool: ThreadPoolExecutor | None = None  # made when the first bundle tells whether its files are local
 
     def __enter__(self) -> ImageReader:
         return self
@@ -159,9 +184,12 @@ class ImageReader:
             self._pool = None
 
     def read(self, bundle: ImageBundle, *, count: Callable[[bool], None] = lambda _: None) -> Iterator[ImageBatch]:
-        """Reads a bundle's images in order, in batches of about BATCH_BYTES; each image is stored or a reject.
+        """Reads a bundle's images in order, and yields batches of about BATCH_BYTES. An image is stored or rejected.
 
-        Calls `count` after each image, with whether it was rejected: a batch of small images may take a minute.
+        Args:
+          bundle: the images.
+          count: called after each image, with whether the image was rejected. A batch of small images may take a
+            minute, which is too long between two updates of the progress.
         """
         rows: list[Stored] = []
         rejects: list[Reject] = []
@@ -186,6 +214,7 @@ class ImageReader:
             yield self._batch(rows, rejects)
 
     def _one(self, item: tuple[int, str, str, str, int]) -> Stored | Reject:
+        """Reads, stores and measures one image: its place, path, name, label, and a hash of its place."""
         place, path, name, label, rank = item
         by_csv = self._images.listing == "csv"
         raw = listed_as(path, name, label, by_csv=by_csv)
@@ -217,7 +246,7 @@ class ImageReader:
         )
 
     def _batch(self, rows: Sequence[Stored], rejects: Sequence[Reject]) -> ImageBatch:
-        """The batch of the stored images, in order, and of the rejects."""
+        """Makes a batch of the stored images, in order, and the rejects."""
         count = len(rows)
         hashes = hash_rows([np.array([row.digest for row in rows], np.uint64)])
         shares = HashSplit(train=self._split.train, eval=self._split.eval, test=self._split.test)
@@ -244,17 +273,20 @@ class ImageReader:
         )
 
     def _store(self, data: bytes, header: ImageHeader) -> tuple[bytes, int, int, np.ndarray | None]:
+        """Runs the ingest graph on a file's bytes, and turns TensorFlow's errors into errors of this project."""
         try:
             return self._ingest(data, header.format)
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError from error
-        except (tf.errors.OpError, UnicodeDecodeError) as error:  # the latter: a message that holds the file's bytes
+        # UnicodeDecodeError: TensorFlow's message contains bytes of the file that are not UTF-8.
+        except (tf.errors.OpError, UnicodeDecodeError) as error:
             raise undecodable(header, data, error) from error
 
 
 def default_threads(paths: Sequence[str]) -> int:
-    """Returns two threads for each core that this process may use, and more where files are remote."""
+    """Returns how many threads to use: two for each core, or REMOTE_READERS if the files are in a bucket."""
     if paths and not storage.is_local(paths[0]):
         return REMOTE_READERS
-    # Two, because a thread reads and hashes in Python between two images: a fifth more images than with one.
+    # Between two images, a thread reads and hashes in Python. A second thread for each core decodes in the meantime,
+    # which gives a fifth more images.
     return 2 * usable_cores()

@@ -1,6 +1,7 @@
-"""Image files as a job's input, listed in memory or folder by folder.
+"""Image files as the source of a job: lists the images with their labels, and reads none of them.
 
-Rejected images that were corrected are listed again. No image is read here.
+The labels are the names of the images' folders, or stand in a CSV file. A replay lists the rejected images again that
+were corrected.
 """
 
 from __future__ import annotations
@@ -41,21 +42,22 @@ if TYPE_CHECKING:
     from beam_jobs.core.source import PipelinePlan, SourceOutputs
 
 
-STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # per pixel of a canonical image; for JPEG a high estimate
-AT_ONCE = 10_000  # images in memory, and in a staged file
+STORED_BYTES = {"jpeg": 0.75, "raw": 3.0}  # the bytes for each pixel of a stored image; for JPEG a high estimate
+AT_ONCE = 10_000  # the number of images in memory at once, and in a staged file
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageList:
-    """Images with their labels, in order.
+    """A list of images with their labels, in order.
 
     Attributes:
-      files: files in folders of their labels, which are gone through anew each time; or a listing in memory.
-      images: how many there are, without rejects.
+      files: the files in the folders of their labels, as a listing on disk that is read anew for each iteration; or
+        the images as a listing in memory.
+      images: the number of images, without the rejects of the listing.
       classes: the labels, each once, sorted.
-      digest: a hash of all paths in order.
+      digest: a hash of all paths, in order.
       bytes: the total size of the files; 0 if it is unknown.
-      notes: a message about folders that look like splits.
+      notes: a message if the folders look like splits, such as `train` and `test`; empty otherwise.
     """
 
     files: storage.Listing | ImageListing
@@ -74,16 +76,19 @@ class ImageList:
             first += len(part.paths)
 
     def rejects(self) -> Iterator[tuple[Reject, ...]]:
-        """Yields what is rejected without being read, some at a time."""
+        """Yields the rejects of the listing itself, such as an invalid line of the CSV file, some at a time."""
         for start, part in _parts(self.files):
             yield tuple(dataclasses.replace(reject, offset=start + reject.offset) for reject in part.rejects)
 
 
 def image_list(files: storage.Listing | ImageListing) -> ImageList:
-    """Makes a list of images from a listing, or from listed files, whose folders are their labels.
+    """Makes a list of images, and counts and digests them.
+
+    Args:
+      files: an ImageListing with the labels, or the listing of files in folders that are named after their labels.
 
     Raises:
-      UsageError: a path without a folder.
+      UsageError: a path has no folder.
     """
     images, classes, splits, digest = 0, set[str](), set[str](), hashlib.sha256()
     for _, part in _parts(files):
@@ -97,7 +102,7 @@ def image_list(files: storage.Listing | ImageListing) -> ImageList:
 
 
 def _parts(files: storage.Listing | ImageListing) -> Iterator[tuple[int, ImageListing]]:
-    """Listings of some files, and the place of their first file among all."""
+    """Yields listings of at most AT_ONCE files, each with the place of its first file in the whole list."""
     if isinstance(files, ImageListing):
         yield 0, files
         return
@@ -109,12 +114,15 @@ def _parts(files: storage.Listing | ImageListing) -> Iterator[tuple[int, ImageLi
 
 
 def list_again(records: Sequence[Chosen], source: str, *, root: str | None) -> tuple[ImageListing, tuple[Chosen, ...]]:
-    """Lists rejects by their corrected raw bytes (a path, or a line `path,label`). Returns the listing and its records.
+    """Lists rejected images again, by their corrected raw bytes: a path, or a line `path,label` of a CSV file.
 
     Args:
-      records: the rejects.
-      source: the listing's name; with a root, the CSV file of the lines, which need not exist.
-      root: the folder that the lines' paths are under; None: the bytes are paths.
+      records: the rejects with their corrected raw bytes.
+      source: the name of the listing. If there is a root, the CSV file of the lines; the file need not exist any more.
+      root: the folder that the paths in the lines are relative to; None: the raw bytes are paths.
+
+    Returns:
+      The listing, and the records that it lists, in the same order. The other records are rejects of the listing.
 
     Raises:
       UsageError: a path has no folder to be its label, or the root is not a folder.
@@ -137,9 +145,15 @@ def list_again(records: Sequence[Chosen], source: str, *, root: str | None) -> t
 
 @dataclasses.dataclass(frozen=True)
 class ImageSource:
-    """See `beam_jobs.core.source.JobSource`. A record is an image.
+    """Image files as the source of a job: each image is a record. Implements `beam_jobs.core.source.JobSource`.
 
-    `corrected` are the rejects of a dataset that are listed again, in the order of the listing.
+    Attributes:
+      schema: the schema of the images.
+      schema_text: the bytes of the schema file.
+      source: the listing, as the one input of the job.
+      classes: the labels in the order of their ids.
+      listed: the images.
+      corrected: in a replay, the rejects that are tried again, in the order of the listing; empty: new input.
     """
 
     schema: ImageSchema
@@ -158,11 +172,11 @@ class ImageSource:
         return self.listed.bundles()
 
     def shares(self) -> dict[str, float]:
-        """Returns the fractions in the schema."""
+        """Returns the fraction of each split, from the schema."""
         return {name: getattr(self.schema.split, name) for name in self.schema.split_names}
 
     def steps(self, pipeline: beam.Pipeline, plan: PipelinePlan) -> SourceOutputs:
-        """Applies the steps from the listing to encoded records."""
+        """Adds the steps from the listing to encoded records."""
         from beam_jobs.images.pipeline import image_steps, stage_images
 
         return image_steps(
@@ -181,7 +195,7 @@ class ImageSource:
     @property
     def estimated_bytes(self) -> int:
         images = self.schema.images
-        height, width = images.resize.size(3, 4)  # of a photo of the usual proportions
+        height, width = images.resize.size(3, 4)  # the stored size of a photo of the usual proportions
         return int(self.total * height * width * STORED_BYTES[images.store])
 
     @property
@@ -194,7 +208,12 @@ class ImageSource:
         return ImagePreprocessing(self.schema.images.channels, self.classes)
 
     def write_description(self, run_dir: str, *, transform_from: str | None) -> None:
-        """Writes the graph from a file's bytes to the canonical image."""
+        """Writes the ingest graph to the run's folder.
+
+        Args:
+          run_dir: the folder of the run.
+          transform_from: the folder of another dataset's run, from which the graph is copied; None: builds the graph.
+        """
         from beam_jobs.images.ingest import save_ingest
 
         ingest = layout.join(run_dir, layout.INGEST_FN)
@@ -208,7 +227,10 @@ class ImageSource:
         return DescribedImages(self.schema, self.schema_text, self.classes, inputs.folder)
 
     def incompatibility(self, other: OpenDataset) -> str | None:
-        """Compares canonical images and classes, and returns None if they are equal. Listing and split may differ."""
+        """Returns why another dataset's transform cannot be used for these images; None if it can be used.
+
+        Both must store images in the same way and have the same classes. Listing and splits may differ.
+        """
         schema = other.image_schema
         if schema is None:
             return f"is of format {other.declared.format}"
@@ -224,7 +246,10 @@ class ImageSource:
 
 @dataclasses.dataclass(frozen=True)
 class DescribedImages:
-    """Implements `beam_jobs.core.source.Described` for images, whose listing is staged in the folder `staging`."""
+    """Describes the images of a job for its last step. Implements `beam_jobs.core.source.Described`.
+
+    `staging`: the folder with the staged listing.
+    """
 
     schema: ImageSchema
     schema_text: bytes
@@ -246,10 +271,10 @@ class DescribedImages:
 
 
 def _only_path(raw: JobInput) -> str:
-    """The one CSV file that lists the images.
+    """Returns the path of the CSV file that lists the images.
 
     Raises:
-      UsageError: there are several files.
+      UsageError: the input is not exactly one file.
     """
     if len(raw.listing) != 1:
         raise UsageError(f"--input: `listing: csv` reads exactly one CSV file of path,label; found {len(raw.listing)}")
@@ -257,10 +282,13 @@ def _only_path(raw: JobInput) -> str:
 
 
 def _check_labels(again: Sequence[tuple[str, str]]) -> None:
-    """Checks that no file is in the folders of two labels, by symbolic or hard links.
+    """Checks that files with several paths, by symbolic or hard links, have the same label under each path.
+
+    Args:
+      again: pairs of paths of the same file.
 
     Raises:
-      UsageError: there is one, so its label is ambiguous.
+      UsageError: the paths of a file are in the folders of two labels, so its label is ambiguous.
     """
     for paths in again:
         labels = [folder_label(path) for path in paths]
@@ -273,7 +301,7 @@ def _check_labels(again: Sequence[tuple[str, str]]) -> None:
 
 
 def _canonical(images: ImageOptions) -> ImageOptions:
-    """The options with those replaced by constants that stored pixels do not depend on."""
+    """Returns the options, with constants for those options that do not change the stored pixels."""
     return images.model_copy(update={"listing": "folders", "root": None, "max_pixels": MAX_PIXELS})
 
 
@@ -285,7 +313,7 @@ def open_images(schema: ImageSchema, raw: JobInput) -> ImageSource:
     """
     if schema.images.root is None:
         name = " ".join(raw.options.input)
-        if not raw.classes:  # else a file may be known, as rejected
+        if not raw.classes:  # an append may name files that the dataset has rejected, so they are not checked here
             check_first([file.path for file in itertools.islice(raw.listing, FIRST)])
         _check_labels(raw.duplicates)
         listed = image_list(raw.listing)
@@ -305,7 +333,14 @@ def open_images(schema: ImageSchema, raw: JobInput) -> ImageSource:
 
 
 def correct_images(schema: ImageSchema, base: OpenDataset, corrected: tuple[Chosen, ...]) -> ImageSource:
-    """Makes a source of rejected images to read again: files that were fixed, or are listed otherwise now.
+    """Makes the source of a replay: the rejected images that are read again.
+
+    A user has corrected the image file, or the path or line that lists the image.
+
+    Args:
+      schema: the schema of the dataset.
+      base: the dataset.
+      corrected: the rejects to try again, with their corrected raw bytes.
 
     Raises:
       UsageError: a corrected path has no folder.

@@ -1,3 +1,3 @@
-"""Bulk inference: files of rows and images through an exported model, to sharded files of predictions."""
+"""Bulk inference: applies an exported model to files of rows or images, and writes sharded files of predictions."""
 
 __all__ = ["job", "options"]

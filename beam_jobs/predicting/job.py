@@ -1,4 +1,4 @@
-"""One job of bulk inference, from options to committed predictions: its input, its export, its pipeline, its commit."""
+"""Runs one job of bulk inference: checks the options, the input and the export, runs the pipeline, and commits."""
 
 from __future__ import annotations
 
@@ -41,13 +41,21 @@ if TYPE_CHECKING:
     from beam_jobs.records.result import Result
 
 
-SAMPLED = 100  # files that are opened before the job begins; the others are opened on the workers
-BUNDLE_HERE, BUNDLE_ELSEWHERE = 10_000, 512  # images that a worker is given at once, on this machine or a cluster
-RANGE_BYTES = 8 << 20  # as `trainer.predict` reads them, so that the batches are the same
+SAMPLED = 100  # the number of files that are opened before the job begins; the others are opened on the workers
+BUNDLE_HERE, BUNDLE_ELSEWHERE = 10_000, 512  # the images that a worker gets at once: on this machine, on a cluster
+RANGE_BYTES = 8 << 20  # the range size of `trainer.predict`, so that both commands make the same batches
 
 
 def prune(output: str, lease: Lease) -> None:
-    """Removes what killed jobs left, also in runs that they had committed, and runs that were replaced twice."""
+    """Deletes leftovers from an output folder of predictions.
+
+    The manifest names the current run and the one before it, which readers may still have open. All other runs are
+    deleted: those of killed jobs, and older ones. The staging folders of the two runs that stay are deleted, too.
+
+    Args:
+      output: the output folder.
+      lease: the lease on the folder.
+    """
     names = storage.listdir(output)
     lease.check()
     manifest = read_predictions(output)
@@ -62,7 +70,13 @@ PREDICTIONS = Kind("predictions", read_predictions, prune)
 
 @dataclasses.dataclass(frozen=True)
 class Predicted:
-    """The PCollections that prediction ends in: of WrittenShard, of (CountKey, int), and of RejectFile."""
+    """The outputs of the steps that predict.
+
+    Attributes:
+      shards: WrittenShards.
+      counts: PCollections of pairs (CountKey, int).
+      reject_files: RejectFiles.
+    """
 
     shards: beam.PCollection
     counts: tuple[beam.PCollection, ...]
@@ -71,7 +85,13 @@ class Predicted:
 
 @dataclasses.dataclass(frozen=True)
 class CommitPredictions:
-    """Implements `beam_jobs.runs.run.Committer`."""
+    """Commits the predictions of a run. Implements `beam_jobs.runs.run.Committer`.
+
+    Attributes:
+      options: the job's options.
+      schema: the schema of the model's dataset.
+      notes: the notes of the export.
+    """
 
     kind: ClassVar[Kind[PredictionsManifest]] = PREDICTIONS
     options: BulkOptions
@@ -79,12 +99,12 @@ class CommitPredictions:
     notes: ExportNotes
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """Returns the raw bytes of the rejects, which all hold them."""
+        """Returns the raw bytes of the rejects. All rejects of this job hold their raw bytes already."""
         return [reject.raw for reject in rejects]
 
     @functools.cached_property
     def export(self) -> PredictingExport:
-        """The export, as it was checked."""
+        """The export, with the digest of its notes, by which a worker recognizes that the export was replaced."""
         return PredictingExport(
             path=self.options.export,
             sha256=sha256(storage.join(self.options.export, NOTES_PATH)),
@@ -95,14 +115,19 @@ class CommitPredictions:
 
     @property
     def batch_size(self) -> int:
-        """How many records the model is given at once."""
+        """The number of records that the model predicts on at once."""
         return self.options.batch_size or (BATCH_ROWS if isinstance(self.schema, Schema) else BATCH_IMAGES)
 
     def commit(self, run: NewRun, inputs: StagedInputs, result: Result) -> PredictionsManifest:
-        """Checks the counts, gives all files their final names, and swaps the manifest.
+        """Checks the counts, gives all files their final names, and replaces the manifest.
+
+        Args:
+          run: the run.
+          inputs: the inputs that the pipeline has read.
+          result: the result of the pipeline.
 
         Raises:
-          Unfit: a record is unaccounted for, too many were rejected, or there is none.
+          Unfit: a record is missing or counted twice, too many records were rejected, or no record was predicted.
           LeaseError: another job has taken the lease; the manifest has not changed.
         """
         from beam_jobs.core.accounting import UNKNOWN, WRITTEN
@@ -138,35 +163,35 @@ class CommitPredictions:
 
 @dataclasses.dataclass(frozen=True)
 class BulkPrediction(CommitPredictions, abc.ABC):
-    """Implements `beam_jobs.runs.run.PipelineJob` and its source: records through an export, to shards of predictions.
+    """A job that predicts on records and writes shards of predictions. A subclass defines the records: rows or images.
 
-    A subclass says what a record is.
+    Implements `beam_jobs.runs.run.PipelineJob`, and is its own source.
     """
 
     @property
     @abc.abstractmethod
     def total(self) -> int:
-        """How much there is to read, in the units that progress is counted in."""
+        """The amount of input, in the unit of the progress: bytes for rows, images for images."""
 
     @abc.abstractmethod
     def stage(self, folder: str) -> StagedInputs:
-        """Writes the inputs that records are counted by to a folder."""
+        """Writes the list of inputs to a folder. Records are counted by these inputs."""
 
     @abc.abstractmethod
     def predict(self, pipeline: beam.Pipeline, inputs: StagedInputs, settings: PredictionSettings) -> Predicted:
-        """Applies the steps that read and predict."""
+        """Adds the steps that read the records and predict on them."""
 
     @property
     def source(self) -> BulkPrediction:
-        """What is read."""
+        """The source of the job: the job itself, which can list and stage its input."""
         return self
 
     def committer(self, inputs: StagedInputs) -> CommitPredictions:
-        """Returns what commits the run, without the listing."""
+        """Returns the committer of the run, which is sent to a worker, and so has no listing of the input."""
         return CommitPredictions(self.options, self.schema, self.notes)
 
     def pipeline(self, run: NewRun, inputs: StagedInputs, temp_dir: str) -> Callable[[beam.Pipeline], beam.PCollection]:
-        """Builds the pipeline."""
+        """Returns a function that adds the job's steps to a pipeline. `temp_dir`: not used."""
         from beam_jobs.predicting.predict import PredictionSettings
         from beam_jobs.records.result import write_at_end
 
@@ -199,7 +224,7 @@ class BulkPrediction(CommitPredictions, abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class PredictOnRows(BulkPrediction):
-    """Predictions on files of rows."""
+    """A job that predicts on files of rows."""
 
     schema: Schema
     listing: storage.Listing
@@ -229,7 +254,7 @@ class PredictOnRows(BulkPrediction):
 
 @dataclasses.dataclass(frozen=True)
 class PredictOnImages(BulkPrediction):
-    """Predictions on images, or on pairs of them, which are counted as one listing."""
+    """A job that predicts on images or on pairs of images. All of them are counted as one input, the listing."""
 
     schema: ImageSchema
     paths: tuple[str, ...]
@@ -264,10 +289,16 @@ class PredictOnImages(BulkPrediction):
 def prepare(
     options: BulkOptions, schema: AnySchema, notes: ExportNotes, report: Callable[[Sequence[str]], None]
 ) -> BulkPrediction:
-    """Lists the input, and opens a sample of it.
+    """Lists the input, and returns the job. For rows, also opens a sample of the files to check them.
+
+    Args:
+      options: the job's options.
+      schema: the schema of the model's dataset.
+      notes: the notes of the export.
+      report: called with notes about the input.
 
     Raises:
-      UsageError: there is no such file; a file does not fit the schema, or lacks a column that is passed through.
+      UsageError: there is no such file; or a file does not fit the schema, or lacks a column of --pass_through.
     """
     if isinstance(schema, Schema):
         return PredictOnRows(options, schema, notes, _list_rows(options, schema, report))
@@ -281,6 +312,7 @@ def prepare(
 
 
 def _list_rows(options: BulkOptions, schema: Schema, report: Callable[[Sequence[str]], None]) -> storage.Listing:
+    """Lists files of rows, and opens SAMPLED of them. Raises UsageError if one of these does not fit the schema."""
     if options.root is not None:
         raise UsageError("--root: is for CSV files of image pairs; this model predicts on rows")
     listing, _ = list_input(options.input, report)
@@ -290,7 +322,7 @@ def _list_rows(options: BulkOptions, schema: Schema, report: Callable[[Sequence[
     files = []
     for path in sorted(file.path for file in itertools.islice(listing, SAMPLED)):
         file = form.open_file(path, schema, label="optional", max_input_ratio=ratio)
-        if not file.labels:  # without a record
+        if not file.labels:  # a file without records
             continue
         for name in options.pass_through:
             form.cell_position(file, schema, name)
@@ -302,7 +334,7 @@ def _list_rows(options: BulkOptions, schema: Schema, report: Callable[[Sequence[
 def run_job(
     options: BulkOptions, *, report: Callable[[Sequence[str]], None] = storage.print_notes
 ) -> PredictionsManifest:
-    """Runs a job, up to the commit.
+    """Runs a job of bulk inference to its end, and returns the manifest of the committed predictions.
 
     Args:
       options: the job's options.
@@ -330,10 +362,11 @@ def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:
 
 
 def check(options: BulkOptions) -> None:
-    """Checks that the output may be written, and is apart from the input.
+    """Checks that the job may write to the output folder, and that no input pattern matches a file of the output.
 
     Raises:
-      UsageError: it is not so.
+      UsageError: the output folder holds something else or may not be replaced, or an input pattern matches a file
+        that the job would write.
     """
     check_output(options.output, PREDICTIONS.noun, overwrite=options.overwrite)
     run = layout.new_run_id()

@@ -101,7 +101,11 @@ class BulkOptions(ExportOptions, RejectLimits, RunnerOptions):
 
     @property
     def piece_mb(self) -> float:
-        """The size of the pieces: small enough that a cluster's workers end together, large enough to keep one busy."""
+        """The size in MB of the pieces of files that a worker gets at once.
+
+        Small pieces let all workers of a cluster end at about the same time. Large pieces keep the threads of a worker
+        busy.
+        """
         return self.range_mb or (64.0 if self.is_local else 16.0)
 
 

@@ -1,4 +1,7 @@
-"""Rows and images -> shards of predictions: every record is counted, and every reject stored."""
+"""The steps of bulk inference: read rows or images, predict on them, and write shards of predictions and rejects.
+
+Every record is counted, either as predicted or as rejected.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +61,19 @@ from schemas.storage.json_files import parse_json
 
 @dataclasses.dataclass(frozen=True)
 class LoadedExport:
-    """A model, and the values that it knows; None for images."""
+    """A loaded model.
+
+    Attributes:
+      model: the model.
+      known_values: the values in the vocabularies of the model, to count unknown values; None for images.
+    """
 
     model: ServedModel
     known_values: KnownValues | None
 
 
 def load(export: PredictingExport) -> LoadedExport:
-    """Loads a model.
+    """Loads the model of an export.
 
     Raises:
       MillraceError: the export has changed since the launcher checked it, or cannot be read.
@@ -74,14 +82,27 @@ def load(export: PredictingExport) -> LoadedExport:
         schema, notes = read_notes(folder)
         if sha256(storage.join(folder, NOTES_PATH)) != export.sha256:
             raise MillraceError(f"{export.path}: was replaced by another export while the job ran; start again")
-        check_files(folder, notes)  # what is loaded is what was checked
+        check_files(folder, notes)  # the files must be those that the launcher has checked
         known_values = KnownValues(folder, schema) if isinstance(schema, Schema) else None
         return LoadedExport(ServedModel(folder, checked=True, in_callers_thread=True), known_values)
 
 
 @dataclasses.dataclass(frozen=True)
 class PredictionSettings:
-    """What a worker needs to predict, beside the input."""
+    """The settings of a job that every worker needs.
+
+    Attributes:
+      export: the export with the model.
+      classes: the names of the classes by id; empty for a regression.
+      staging: the run's staging folder, for shards and rejects.
+      limit: how many records may be rejected.
+      total: the amount of input, in the unit of the progress.
+      format: the format of the shards.
+      shard_bytes: the size at which a shard ends and the next one begins.
+      batch_size: the number of records that the model predicts on at once.
+      pass_through: the columns of rows that are copied to the predictions.
+      shared: holds the loaded model, which all threads of a worker process share.
+    """
 
     export: PredictingExport
     classes: tuple[str, ...]
@@ -95,24 +116,24 @@ class PredictionSettings:
     shared: Shared = dataclasses.field(default_factory=Shared)
 
     def loaded(self) -> LoadedExport:
-        """Returns the model, which the workers of a process load once for a job, and share."""
+        """Returns the model. The threads of a worker process load it only once for a job, and share it."""
         loaded: LoadedExport = self.shared.acquire(functools.partial(load, self.export))
         return loaded
 
     @property
     def form(self) -> Format:
-        """How shards are written."""
+        """The format of the shards, as the object that encodes batches."""
         return FORMATS[self.format](self.classes)
 
     def writer(self) -> ShardWriter:
-        """Returns what writes the shards of one bundle."""
+        """Returns a writer for the shards of one bundle."""
         return ShardWriter(self.staging, self.form, suffix=self.format, shard_bytes=self.shard_bytes)
 
 
 class Predict(beam.DoFn):
-    """Some of the input -> nothing; at the bundle's end, the shards that were written.
+    """Predicts on elements of the input. Yields the WrittenShards at the end of each bundle.
 
-    Side outputs: (CountKey, records) in COUNTS, RejectFile in REJECTS.
+    Side outputs: COUNTS has pairs (CountKey, number of records), REJECTS has RejectFiles.
     """
 
     phase = "predicting"
@@ -128,14 +149,14 @@ class Predict(beam.DoFn):
         self._pool.shutdown(cancel_futures=True)
 
     def start_bundle(self) -> None:
-        self._writer.drop()  # what an attempt that failed has left
+        self._writer.drop()  # the shards of a bundle that has failed before
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         yield from map(GlobalWindows.windowed_value, self._writer.close())
 
 
 class PredictRows(Predict, ReadRanges):
-    """Predicts on groups of ranges."""
+    """Predicts on rows. An element is a group: some ranges of files, which are read together."""
 
     def __init__(self, schema: Schema, settings: PredictionSettings) -> None:
         super().__init__(schema, settings.staging, settings.limit, settings.total)
@@ -190,9 +211,17 @@ class PredictRows(Predict, ReadRanges):
         yield from write_rejects(self.staging, rejects, phase=self.phase)
 
     def batches(self, decoded: Iterator[InGroup], group: Group) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-        """Yields the rows in batches for the model, with the place of each row's file in the group.
+        """Yields the rows in batches of at most `batch_size` for the model.
 
-        Those of one file are cut as they are read, and small files are joined.
+        If all ranges of the group are of one file, its batches are cut as they were read. Rows of several files, which
+        are small then, are joined to larger batches.
+
+        Args:
+          decoded: the decoded batches, each with the index of its range in the group.
+          group: the ranges.
+
+        Yields:
+          A batch, and for each of its rows the index of the row's range in the group, integers `[rows]`.
         """
         one_file = len({part.file.path for part in group}) == 1
         for batch, places in _each(decoded) if one_file else joined(decoded, group):
@@ -202,25 +231,32 @@ class PredictRows(Predict, ReadRanges):
 
 
 def _each(decoded: Iterator[InGroup]) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """Yields batches as they were read, and for each row the index of its range in the group."""
     for place, piece in decoded:
         if piece.batch.num_rows:
             yield piece.batch, np.full(piece.batch.num_rows, place, np.int32)
 
 
-ITEMS_A_FILE = 10_000
-_decoding = ByteBudget(DECODING_BYTES)  # of all batches that this process decodes
+ITEMS_A_FILE = 10_000  # the number of items in a staged file
+_decoding = ByteBudget(DECODING_BYTES)  # shared by all batches that this process decodes
 
 
 @dataclasses.dataclass(frozen=True)
 class StagedItems:
-    """Where the items are staged. This is all that the pipeline holds of them."""
+    """The place of the staged items. The pipeline holds only this, and not the items, which may be very many.
+
+    Attributes:
+      folder: the folder of the staged files.
+      parts: the number of files.
+      bundle: the number of items that a worker gets at once.
+    """
 
     folder: str
     parts: int
-    bundle: int  # items that a worker is given at once
+    bundle: int
 
     def read(self, part: int) -> Iterator[tuple[int, tuple[ImageItem, ...]]]:
-        """Reads the items of a part, in bundles with their numbers."""
+        """Reads file number `part`, and yields its items in bundles, each with the number of its first item."""
         lines = storage.read_bytes(_items_path(self.folder, part)).splitlines()
         for start in range(0, len(lines), self.bundle):
             yield (
@@ -230,12 +266,18 @@ class StagedItems:
 
 
 def stage_items(folder: str, items: Iterable[ImageItem], *, bundle: int) -> StagedItems:
-    """Writes items to files, of which few are in memory at once."""
+    """Writes items (images or pairs of images) to files. Holds at most ITEMS_A_FILE items in memory.
+
+    Args:
+      folder: the folder for the files.
+      items: the items.
+      bundle: the number of items that a worker gets at once.
+    """
     lines: list[bytes] = []
     parts = 0
     for item in items:
         problem = None if item.problem is None else dataclasses.astuple(item.problem)
-        raw = item.raw.decode("latin-1")
+        raw = item.raw.decode("latin-1")  # maps each byte to one character, so that JSON can hold any bytes
         lines.append(json.dumps([item.source, item.place, dict(item.files), item.names, problem, raw]).encode() + b"\n")
         if len(lines) == ITEMS_A_FILE:
             storage.write_bytes(_items_path(folder, parts), b"".join(lines))
@@ -251,12 +293,13 @@ def _items_path(folder: str, part: int) -> str:
 
 
 def _item(fields: list[Any]) -> ImageItem:
+    """The item of a line that `stage_items` has written."""
     source, place, files, names, problem, raw = fields
     return ImageItem(source, place, files, tuple(names), problem and CellError(*problem), raw.encode("latin-1"))
 
 
 class PredictImages(Predict):
-    """Predicts on bundles of items."""
+    """Predicts on images or pairs of images. An element is a bundle of items."""
 
     def __init__(self, schema: ImageSchema, settings: PredictionSettings) -> None:
         self.schema, self.settings = schema, settings
@@ -297,6 +340,7 @@ class PredictImages(Predict):
         yield from reject_outputs
 
     def _answers(self, model: ServedModel, items: Sequence[ImageItem]) -> Iterator[_Answer]:
+        """Reads the items in some threads and predicts in others, batch by batch. Yields the answers in order."""
         read = functools.partial(read_item, images=self.schema.images)
         everything = map_in_order(self._readers, read, items, max_pending=2 * READERS)
         answer = functools.partial(_answer, model=model, schema=self.schema, settings=self.settings)
@@ -305,15 +349,16 @@ class PredictImages(Predict):
 
 
 class _Answer(NamedTuple):
-    """How many items a batch has; their predictions, None where there are none; its rejects; and what to write."""
+    """The result of predicting on a batch of items."""
 
-    read: int
-    output_batch: pa.RecordBatch | None
+    read: int  # the number of items
+    output_batch: pa.RecordBatch | None  # the predictions; None if all items were rejected
     rejects: Sequence[Reject]
-    encoded: Any
+    encoded: Any  # the predictions in the format of the shards; None if all items were rejected
 
 
 def _answer(batch: list[ReadItem], *, model: ServedModel, schema: ImageSchema, settings: PredictionSettings) -> _Answer:
+    """Decodes a batch of items, predicts on them, and encodes the predictions."""
     with _decoding.reserve(sum(read.decoding for read in batch)):
         predicted = predict_images(batch, model)
     rejects, items = list(predicted.rejects.values()), [read.item for read in predicted.answered]

@@ -1,4 +1,7 @@
-"""Shards of predictions: the formats, and the files that a bundle writes, each under a name of its own in staging."""
+"""Writes shards of predictions to the staging folder, as JSON lines, CSV, Parquet or TFRecord.
+
+Each bundle of the pipeline writes its own shards, with random names, so that repeated bundles overwrite no file.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ from schemas.predictions.encoding import CLASS, SOURCE
 from schemas.predictions.manifest import FormatName
 from schemas.storage import folders
 
-ROW_GROUP = 1 << 17  # rows of a Parquet file that are compressed together
-ROW_GROUP_BYTES = 64 << 20
+ROW_GROUP = 1 << 17  # the most rows of a Parquet file that are compressed together
+ROW_GROUP_BYTES = 64 << 20  # the most bytes of a row group in memory
 
 
 class Writer:
-    """Writes encoded batches to one shard: buffers, one after the other, unless a subclass says otherwise."""
+    """Writes encoded batches to one shard. This class writes lists of buffers; a subclass may write other batches."""
 
     def __init__(self, file: ShardFile) -> None:
         self.file = file
@@ -39,25 +42,27 @@ class Writer:
             self.file.write(data)
 
     def close(self) -> None:
-        """Writes what is left, and the file's end."""
+        """Writes the batches that are still in memory, and the end of the file. Does not close `file`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """A format: JSON lines, unless a subclass says otherwise. `encode` is called in several threads; a writer in one.
+    """A format of shards. This class is JSON lines; the subclasses are the other formats.
+
+    Several threads may call `encode` at once. A writer is used by one thread.
 
     Attributes:
-      classes: their names by id; none for a regression.
+      classes: the names of the classes by id; empty for a regression.
     """
 
     classes: tuple[str, ...]
 
     def encode(self, batch: pa.RecordBatch) -> Any:
-        """Encodes a batch, so that it can be written."""
+        """Encodes a batch of predictions in the form that this format's writer takes."""
         return encoding.encode_json_lines(batch, self.classes)
 
     def open(self, file: ShardFile, schema: pa.Schema) -> Writer:
-        """Begins a shard."""
+        """Begins a shard, and returns its writer. `schema`: the columns of the predictions."""
         return Writer(file)
 
 
@@ -83,7 +88,7 @@ class Parquet(Format):
 
 
 class ParquetWriter(Writer):
-    """Collects batches to row groups, of which each is written at once."""
+    """Collects batches in memory until they make up a row group, and then writes the row group."""
 
     def __init__(self, file: ShardFile, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
@@ -107,6 +112,7 @@ class ParquetWriter(Writer):
         self._writer.close()
 
     def _flush(self) -> None:
+        """Writes the collected batches as one row group."""
         if self._rows:
             table = pa.Table.from_batches(self._batches, schema=self._schema).unify_dictionaries()
             self._writer.write_table(table, row_group_size=self._rows)
@@ -114,7 +120,10 @@ class ParquetWriter(Writer):
 
 
 class TFRecords(Format):
-    """A tf.Example a record: strings as bytes, the offset as an integer, probabilities or value as floats."""
+    """TFRecord files with a tf.Example for each record.
+
+    Strings are stored as bytes, the offset as an integer, and the probabilities or the predicted value as floats.
+    """
 
     def encode(self, batch: pa.RecordBatch) -> list[pa.Buffer | bytes]:
         from tfx_bsl.coders.example_coder import RecordBatchToExamples
@@ -125,7 +134,7 @@ class TFRecords(Format):
 
 
 def _listed(column: pa.Array) -> pa.ListArray:
-    """A column as a list for each row, as tf.Examples have it."""
+    """Turns a column into a column of lists, because tf.Examples hold a list for each feature."""
     if pa.types.is_fixed_size_list(column.type):
         return column.cast(pa.list_(column.type.value_type))
     if pa.types.is_dictionary(column.type):
@@ -138,20 +147,26 @@ def _listed(column: pa.Array) -> pa.ListArray:
 FORMATS: Mapping[FormatName, type[Format]] = {"jsonl": Format, "csv": Csv, "parquet": Parquet, "tfrecord": TFRecords}
 
 
-PREDICTED = "predicted"  # in the place of a split, where counts and shards have one
+PREDICTED = "predicted"  # predictions have no splits; their counts and shards have this name in place of a split
 
 
 class ShardFile:
-    """The file of the shard that is being written. Computes the size and the CRC-32C of what is written."""
+    """The file of the shard that is being written. Computes the size and the CRC-32C of the written bytes.
 
-    closed = False  # which Arrow asks
+    Args:
+      path: the path of the shard.
+      first: the place of the shard's first record: its file and offset.
+    """
+
+    closed = False  # Arrow reads this attribute of a file
 
     def __init__(self, path: str, first: tuple[str, int]) -> None:
         self.path, self.first = path, first
         self.rows = self.size = 0
         self._crc = google_crc32c.Checksum()
         self._stack = contextlib.ExitStack()
-        with self._stack, storage.wrap_errors(path):  # closed here only if opening fails
+        # Leaving the block closes what was opened, if opening fails. `pop_all` keeps everything open if it succeeds.
+        with self._stack, storage.wrap_errors(path):
             local = self._stack.enter_context(folders.written_locally(path))
             self._file = self._stack.enter_context(open(local, "wb", buffering=1 << 20))  # noqa: SIM115 - by the stack
             self._stack = self._stack.pop_all()
@@ -167,7 +182,7 @@ class ShardFile:
         """Does nothing: `finish` flushes everything."""
 
     def finish(self) -> WrittenShard:
-        """Flushes everything to disk, and uploads a file that was written locally."""
+        """Flushes the file to disk, uploads it if its path is in a bucket, and returns the written shard."""
         with self._stack, storage.wrap_errors(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -175,18 +190,18 @@ class ShardFile:
         return WrittenShard(PREDICTED, self.first, self.path, self.rows, self.size, crc32c)
 
     def drop(self) -> None:
-        """Closes the file of a bundle that has failed; its folder is removed with the run's other leftovers."""
+        """Closes the file of a bundle that has failed. The file stays until the staging folder is deleted."""
         with contextlib.suppress(OSError):
             self._stack.__exit__(RuntimeError, RuntimeError("dropped"), None)
 
 
 class ShardWriter:
-    """Writes encoded batches one after the other, and begins another shard when one is large enough.
+    """Writes encoded batches to shards. Begins a new shard when the current one is large enough.
 
     Args:
       folder: the staging folder.
       form: the format.
-      suffix: of the files' names.
+      suffix: the suffix of the files' names.
       shard_bytes: the size at which a shard ends.
     """
 
@@ -196,7 +211,14 @@ class ShardWriter:
         self._done: list[WrittenShard] = []
 
     def write(self, encoded: Any, schema: pa.Schema, *, rows: int, first: tuple[str, int]) -> None:
-        """Adds a batch of `rows` predictions, whose first one is that of the record at `first`."""
+        """Writes a batch of predictions.
+
+        Args:
+          encoded: the batch, encoded by the format.
+          schema: the columns of the batch.
+          rows: the number of predictions.
+          first: the place of the batch's first record: its file and offset.
+        """
         if self._file is None:
             self._file = ShardFile(layout.join(self._folder, f"predictions-{uuid.uuid4().hex}.{self._suffix}"), first)
             self._writer = self._form.open(self._file, schema)
@@ -206,13 +228,13 @@ class ShardWriter:
             self._end_shard()
 
     def close(self) -> list[WrittenShard]:
-        """Ends the last shard, and returns all of them."""
+        """Ends the last shard, and returns all shards since the last call of `close` or `drop`."""
         self._end_shard()
         done, self._done = self._done, []
         return done
 
     def drop(self) -> None:
-        """Gives up what was written."""
+        """Gives up all shards since the last call of `close` or `drop`."""
         if self._file is not None:
             self._file.drop()
         self._file, self._done = None, []
