@@ -3,7 +3,7 @@
 cli  the command: each sub-command calls the command of another package
 api  datasets, preprocessing, training and prediction from Python
 
-`import millrace` imports neither TensorFlow nor Beam; names are looked up when they are first used.
+`import millrace` imports neither TensorFlow nor Beam: a name's module is imported when the name is first used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The command `millrace`: finds the sub-command, and calls its `main` with the other arguments.
+"""The command `millrace`: finds the sub-command, and calls its `main` with the remaining arguments.
 
-Nothing but the sub-command that was asked for is imported, so that `millrace --help` answers at once.
+Only the module of the requested sub-command is imported, so that `millrace --help` answers at once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,21 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A sub-command. Its module has `app` and `main`, as `schemas.command.Command` has, and imports nothing heavy."""
+    """A sub-command.
+
+    Attributes:
+      module: the module of the sub-command. It has `app` and `main`, like `schemas.command.Command`, and does not
+        import heavy packages.
+      summary: the description in the list of commands.
+      synonym: another word that a user might type for the sub-command; '' if there is none.
+    """
 
     module: str
     summary: str
-    synonym: str = ""  # what it may be looked for as
+    synonym: str = ""  # another word that a user might look for
 
     def imported(self) -> Any:
-        """Imports the module, and returns it."""
+        """Imports the sub-command's module, and returns it."""
         return importlib.import_module(self.module)
 
 
@@ -81,18 +88,21 @@ def version() -> str:
 
 
 def app(prog: str = "millrace") -> App:
-    """Returns the command line for Cyclopts, of the sub-commands only what the help lists."""
+    """Returns the command line for Cyclopts. Of each sub-command it knows only the name and the summary."""
     from schemas.arguments import new_app
 
     return _with_commands(prog, {name: new_app(name, "") for name in COMMANDS})
 
 
 def whole_app() -> App:
-    """Returns the command line for Cyclopts with the flags of all sub-commands, whose modules it imports."""
+    """Returns the command line for Cyclopts with the flags of all sub-commands. This imports the modules of all
+    sub-commands.
+    """
     return _with_commands("millrace", {name: entry.imported().app(name) for name, entry in COMMANDS.items()})
 
 
 def _with_commands(prog: str, commands: Mapping[str, App]) -> App:
+    """Returns the command line for Cyclopts with the given sub-commands, in groups."""
     import cyclopts
 
     from schemas.arguments import new_app
@@ -113,7 +123,7 @@ def _with_commands(prog: str, commands: Mapping[str, App]) -> App:
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "millrace") -> int:
-    """Runs a sub-command. Returns its exit code, or 2 where there is none of that name."""
+    """Runs a sub-command. Returns its exit code, or 2 if there is no sub-command of that name."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in COMMANDS:
         code: int = COMMANDS[arguments[0]].imported().main(arguments[1:], prog=f"{prog} {arguments[0]}")
@@ -122,7 +132,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "millrace") -> int:
 
 
 def _refuse(argv: Sequence[str], prog: str) -> command.Report:
-    """Answers --help and --version; whatever else comes here is no command."""
+    """Answers --help and --version; raises UsageError for anything else."""
     from schemas.arguments import parse
 
     parse(app(prog), argv, epilog=_EPILOG)

@@ -1,6 +1,6 @@
-"""`millrace completion SHELL`: prints a script that completes commands, options and file names, made by Cyclopts.
+"""`millrace completion SHELL`: prints a script, made by Cyclopts, that completes commands, options and file names.
 
-The script is static: pressing Tab starts no Python.
+The script is static: pressing Tab does not start Python.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Exit codes: 0 done, 1 failed, 2 invalid usage.
 
 @dataclasses.dataclass(frozen=True)
 class CompletionOptions(Options):
-    """The shell that is completed in."""
+    """The options of `millrace completion`: the shell."""
 
     shell: Literal["bash", "zsh", "fish"] = option("the shell that the script is for", positional=True)
 

@@ -1,10 +1,10 @@
-"""A training submitted to other machines, or to several processes of this one: `millrace submit`.
+"""Submits a training to other machines, or runs it as several processes of this machine: `millrace submit`.
 
 command      the command line
 training     the training's own arguments, checked before anything is submitted, and its processes by role
-local        processes of this machine
-vertex       a CustomJob of Vertex AI
-kubernetes   Jobs and a headless Service
+local        runs processes on this machine
+vertex       submits a CustomJob to Vertex AI
+kubernetes   writes Jobs and a headless Service for Kubernetes
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The command line of `millrace submit`: what is the same on every platform, and each platform's own."""
+"""The command line of `millrace submit`: the options that all platforms share, and the options of each platform."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SubmitOptions(Options):
     """Options that all platforms share: the job's name, and how many processes there are.
 
     Attributes:
-      training: what stands after `--`; None: nothing.
+      training: the arguments after `--`; None: there was no `--`.
     """
 
     job_name: str | None = option("the job's name (default: millrace, the time, random digits)", None, metavar="NAME")
@@ -55,14 +55,14 @@ class SubmitOptions(Options):
 
     @functools.cached_property
     def name(self) -> str:
-        """The job's name, made up where none is given."""
+        """The job's name; a generated name if the user gave none."""
         return job_name(self.job_name)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The number of processes of each role that has any, in the order of `ROLES`.
+        """The number of processes of each role, without roles that have no process, in the order of `ROLES`.
 
-        A chief in a cluster neither evaluates nor exports, so an evaluator comes with it.
+        A chief in a cluster neither evaluates nor exports, so a cluster always has an evaluator.
         """
         evaluators = int(self.evaluator or self.ps > 0 or self.workers > 0)
         counts = {CHIEF: 1, WORKER: self.workers, PS: self.ps, EVALUATOR: evaluators}
@@ -70,7 +70,7 @@ class SubmitOptions(Options):
 
     @functools.cached_property
     def variables(self) -> dict[str, str]:
-        """The environment variables of `--env`, and the job's name."""
+        """The environment variables of `--env`, and the variable MILLRACE_JOB with the job's name."""
         variables = pairs(self.env, "--env")
         check_variables(variables, _SET_BY_SUBMIT)
         return {**variables, "MILLRACE_JOB": self.name}
@@ -78,7 +78,7 @@ class SubmitOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VertexOptions(SubmitOptions):
-    """The options of a job of Vertex AI."""
+    """The options of a job on Vertex AI."""
 
     project: str = option("the Google Cloud project", metavar="ID")
     region: str = option("the region, such as us-central1", metavar="NAME")
@@ -108,7 +108,7 @@ class VertexOptions(SubmitOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KubernetesOptions(SubmitOptions):
-    """The options of Kubernetes's manifests."""
+    """The options of the manifests for Kubernetes."""
 
     image: str | None = _image()
     output: str | None = option("where the manifests are written (default: NAME.yaml)", None, metavar="FILE")
@@ -128,7 +128,7 @@ class KubernetesOptions(SubmitOptions):
 
 
 def _platform(name: str, options: type[SubmitOptions], what: str) -> command.Command[Any]:
-    """The command of a platform, whose module is imported when it is asked for."""
+    """Returns the command of a platform. The platform's module is imported only when the command runs."""
 
     def submit(options: SubmitOptions, prog: str) -> command.Report:
         report: command.Report = importlib.import_module(f"millrace.submit.{name}").submit(

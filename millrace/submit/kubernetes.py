@@ -1,7 +1,8 @@
 """`millrace submit kubernetes`: writes the manifests of a training, for kubectl to apply.
 
-There is an indexed Job for each role of the training, and a headless Service. Kubernetes names the pods of an indexed
-Job JOB-INDEX, and with the Service as their subdomain that name is their address, before they run and after a restart.
+The manifests are an indexed Job for each role of the training, and a headless Service. Kubernetes names the pods of an
+indexed Job JOB-INDEX. With the Service as the pods' subdomain, this name is also a pod's address. It is known before
+the pod runs, and stays the same after a restart.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def manifests(options: KubernetesOptions, command: Sequence[str]) -> list[dict[s
     """Returns the documents to apply: a Service, and a Job for each role.
 
     Args:
-      options: what the pods are given, and what starts them.
-      command: what runs in each container.
+      options: the options of the manifests.
+      command: the command that each container runs.
     """
     import yaml
 
@@ -66,23 +67,26 @@ def manifests(options: KubernetesOptions, command: Sequence[str]) -> list[dict[s
 
 
 def _filled(part: Any, values: Mapping[str, Any]) -> Any:
-    """A part of the template, each `$name` in it replaced by the value of that name; without keys that have none."""
+    """Fills in a part of the template: replaces each `$name` by its value, and removes keys with the value None."""
     if isinstance(part, dict):
         filled = ((key, _filled(value, values)) for key, value in part.items())
         return {key: value for key, value in filled if value is not None}
     if isinstance(part, list):
         return [_filled(value, values) for value in part]
-    # Copied, since YAML refers to what stands in a document twice.
+    # Copied, because YAML would write a reference for an object that occurs twice.
     return copy.deepcopy(values.get(part[1:])) if isinstance(part, str) and part.startswith("$") else part
 
 
 def _literal(text: str) -> str:
-    """Text in which Kubernetes puts no variable's value."""
+    """Escapes `$(`, so that Kubernetes does not replace `$(NAME)` by the value of a variable."""
     return text.replace("$(", "$$(")
 
 
 def _tf_config(options: KubernetesOptions, role: str) -> list[dict[str, Any]]:
-    """TF_CONFIG is one text for all pods of a role: Kubernetes puts each one's index in its place."""
+    """Returns the variable TF_CONFIG for all pods of a role.
+
+    All pods have the same text, in which Kubernetes replaces $(JOB_COMPLETION_INDEX) by the index of each pod.
+    """
     cluster = {
         member: [f"{options.name}-{member}-{i}.{options.name}:{PORT}" for i in range(count)]
         for member, count in options.sizes.items()
@@ -96,7 +100,12 @@ def _tf_config(options: KubernetesOptions, role: str) -> list[dict[str, Any]]:
 
 
 def submit(options: KubernetesOptions, arguments: Sequence[str] | None, prog: str) -> command.Report:
-    """Writes the manifests.
+    """Writes the manifests to a file.
+
+    Args:
+      options: the options of the command.
+      arguments: the arguments after `--`; None: there was no `--`.
+      prog: the command as it was typed, for messages.
 
     Raises:
       UsageError: a flag, or an argument of the training, is wrong.
@@ -126,6 +135,7 @@ def submit(options: KubernetesOptions, arguments: Sequence[str] | None, prog: st
 
 
 def _check_paths(training: SubmittedTraining, mount: str | None) -> None:
+    """Refuses paths of the training that the containers could not reach."""
     if mount is None:
         training.check_in_buckets("the containers have disks of their own, and there is no --volume")
         return

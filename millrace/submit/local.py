@@ -1,4 +1,4 @@
-"""`millrace submit local`: runs the processes of a training on this machine, and prints their lines."""
+"""`millrace submit local`: runs the processes of a training on this machine, and prints their output."""
 
 from __future__ import annotations
 
@@ -18,16 +18,21 @@ from schemas import command, interrupts
 from schemas.errors import MillraceError
 from trainer.strategies.cluster import CHIEF, PS, Cluster, Task
 
-GRACE_SECONDS = 30.0  # until processes that were asked to end are killed
+GRACE_SECONDS = 30.0  # after this time, processes that were asked to end are killed
 
 
 def submit(options: SubmitOptions, training_argv: Sequence[str] | None, prog: str) -> command.Report:
-    """Runs the processes to their end.
+    """Runs the processes of a training until they end.
+
+    Args:
+      options: the options of the command.
+      training_argv: the arguments after `--`; None: there was no `--`.
+      prog: the command as it was typed, for messages.
 
     Raises:
       UsageError: a flag, or an argument of the training, is wrong.
-      MillraceError: a process failed; the others were ended.
-      Interrupted: Ctrl-C was pressed; all were ended.
+      MillraceError: a process failed; the other processes were ended.
+      Interrupted: Ctrl-C was pressed; all processes were ended.
     """
     training = read_training(training_argv, prog, options.sizes)
     job = options.name
@@ -45,14 +50,14 @@ def run(
     Args:
       sizes: the number of tasks by role.
       args: the training's arguments.
-      environment: the variables of all processes.
-      quiet: prints nothing of what they print.
+      environment: the environment variables of all processes.
+      quiet: do not print the output of the processes.
 
     Returns:
-      The exit codes by task, all of them 0.
+      The exit code of each task; all of them are 0.
 
     Raises:
-      MillraceError: one has failed.
+      MillraceError: a task has failed.
     """
     addresses = _addresses(sizes)
     tasks = [Task(role, index) for role, count in sizes.items() for index in range(count)]
@@ -68,7 +73,7 @@ def run(
                     stderr=subprocess.STDOUT,
                     text=True,
                     errors="replace",
-                    start_new_session=True,  # so that Ctrl-C reaches it by way of this process alone
+                    start_new_session=True,  # so that Ctrl-C reaches only this process, which ends the others
                 )
             prefixes = {task: f"[{task}] " if len(tasks) > 1 else "" for task in tasks}
             ends = {pool.submit(_follow, processes[task], prefixes[task], quiet): task for task in tasks}
@@ -87,7 +92,7 @@ def run(
 
 
 def _follow(process: subprocess.Popen[str], prefix: str, quiet: bool) -> str:
-    """Prints a process's lines until it ends. Returns why it has failed; nothing where it ended well."""
+    """Prints a process's output until it ends. Returns why it failed; '' if it succeeded."""
     error = "see its output above"
     for line in process.stdout or ():
         if line.startswith("error: "):
@@ -98,7 +103,11 @@ def _follow(process: subprocess.Popen[str], prefix: str, quiet: bool) -> str:
 
 
 def _end(processes: Mapping[Task, subprocess.Popen[str]]) -> None:
-    """Asks what still runs to end, the chief first so that it saves, and then kills the parameter servers, too."""
+    """Ends all processes that still run.
+
+    First asks all except the parameter servers to end: the chief first, so that it can save a checkpoint. Then kills
+    whatever still runs, including the parameter servers.
+    """
     ending = [task for task in sorted(processes, key=lambda task: task.role != CHIEF) if task.role != PS]
     for task in ending:
         if processes[task].poll() is None:
@@ -113,13 +122,16 @@ def _end(processes: Mapping[Task, subprocess.Popen[str]]) -> None:
 
 
 def _signal(process: subprocess.Popen[str], number: int) -> None:
-    """Sends a signal to the process and all that it has started."""
+    """Sends a signal to a process and to all processes that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
 
 def _addresses(sizes: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """Free ports of loopback, whose sockets are open until there is one for each process, so that they differ."""
+    """Returns an address with a free port on this machine for each process, by role.
+
+    All sockets stay open until there is one for each process, so that the ports differ.
+    """
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(sum(sizes.values()))]
         for sock in sockets:

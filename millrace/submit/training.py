@@ -1,4 +1,6 @@
-"""Reads the training that is submitted: its arguments, by the trainer's own parser, and its processes by role."""
+"""Reads the training that is to be submitted: parses its arguments with the trainer's own parser, and checks its
+roles.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ _GCS = "gs://"
 
 @dataclasses.dataclass(frozen=True)
 class SubmittedTraining:
-    """A training.
+    """The training that is to be submitted.
 
     Attributes:
-      args: the arguments of `python -m trainer.task`, as given.
-      options: what they say.
+      args: the arguments of `python -m trainer.task`, as the user gave them.
+      options: the options that were parsed from `args`.
     """
 
     args: tuple[str, ...]
@@ -49,10 +51,13 @@ class SubmittedTraining:
         return paths
 
     def check_in_buckets(self, why: str) -> None:
-        """Refuses what is on this machine's disk.
+        """Refuses paths on this machine's disk.
+
+        Args:
+          why: the reason, for the message.
 
         Raises:
-          UsageError: one of them is not on gs://.
+          UsageError: a path of the training is not on gs://.
         """
         for flag, path in self.paths.items():
             if not path.startswith(_GCS):
@@ -60,7 +65,9 @@ class SubmittedTraining:
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Returns the command's own arguments, and those after the first `--`; None where there is none."""
+    """Splits arguments at the first `--`. Returns the arguments before and after it; None for the latter if there is
+    no `--`.
+    """
     if "--" not in argv:
         return list(argv), None
     at = list(argv).index("--")
@@ -70,16 +77,18 @@ def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
 def read_training(
     arguments: Sequence[str] | None, prog: str, sizes: Mapping[str, int], *, model_dir: str | None = None
 ) -> SubmittedTraining:
-    """Reads what stands after `--`.
+    """Parses and checks the training after `--`.
 
     Args:
       arguments: `train` and its arguments; None: there was no `--`.
-      prog: the command as it was typed.
+      prog: the command as it was typed, for messages.
       sizes: the number of processes by role.
-      model_dir: what the platform makes of `--model_dir` if it is not among the arguments; None: it must be.
+      model_dir: the model directory that the platform provides if `--model_dir` is not given; None: `--model_dir` is
+        required.
 
     Raises:
-      UsageError: this is no training, one of its arguments is wrong, or these processes cannot train by its strategy.
+      UsageError: the arguments are not those of a training, one of them is wrong, or the strategy does not fit the
+        processes.
     """
     if not arguments or arguments[0] != TRAIN:
         raise UsageError(
@@ -102,10 +111,14 @@ def read_training(
 
 
 def pairs(values: Sequence[str], flag: str) -> dict[str, str]:
-    """Reads `KEY=VALUE` arguments as a dictionary.
+    """Parses `KEY=VALUE` arguments into a dictionary.
+
+    Args:
+      values: the arguments.
+      flag: the flag, for messages.
 
     Raises:
-      UsageError: no `=`, no key, or a key twice.
+      UsageError: an argument has no `=` or no key, or a key occurs twice.
     """
     values_by_key: dict[str, str] = {}
     for value in values:
@@ -122,10 +135,10 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")  # room for -evaluator-0 
 
 
 def job_name(name: str | None) -> str:
-    """Returns the job's name, or one made of the time and four random hex digits.
+    """Checks the job's name, or makes one from the time and four random hex digits if it is None.
 
     Raises:
-      UsageError: hosts and objects cannot be called so.
+      UsageError: the name cannot be used for hosts and objects of the platforms.
     """
     if name is None:
         return f"millrace-{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
@@ -139,8 +152,12 @@ def job_name(name: str | None) -> str:
 def check_variables(variables: Mapping[str, str], reserved: frozenset[str]) -> None:
     """Checks the names of environment variables.
 
+    Args:
+      variables: the variables.
+      reserved: names that the platform or this command sets.
+
     Raises:
-      UsageError: a name is not valid, or is one that the platform or this command sets.
+      UsageError: a name is invalid or reserved.
     """
     for name in variables:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):

@@ -1,7 +1,7 @@
-"""`millrace submit vertex`: submits the training as a CustomJob of Vertex AI.
+"""`millrace submit vertex`: submits a training as a CustomJob of Vertex AI.
 
-The job's worker pools stand in the order that Vertex AI gives roles by: chief, workers, parameter servers, evaluators.
-An empty pool keeps the place of a role that the job does not have.
+Vertex AI gives roles to worker pools by their position: chief, workers, parameter servers, evaluators. If a job does
+not have one of the roles, an empty pool takes its position.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ from schemas.errors import MillraceError, UsageError
 from schemas.storage.store import redacted
 from trainer.strategies.cluster import CHIEF, ROLES, WORKER
 
-SUBMIT_SECONDS = 60.0  # until Vertex AI must have answered
+SUBMIT_SECONDS = 60.0  # the time limit for Vertex AI's answer
 
 
 def submit(options: VertexOptions, arguments: Sequence[str] | None, prog: str) -> command.Report:
     """Submits a job, and reports how to follow it.
+
+    Args:
+      options: the options of the command.
+      arguments: the arguments after `--`; None: there was no `--`.
+      prog: the command as it was typed, for messages.
 
     Raises:
       UsageError: a flag, or an argument of the training, is wrong.
@@ -60,8 +65,8 @@ def custom_job(options: VertexOptions, command: Sequence[str]) -> dict[str, Any]
     """Returns the job as fields of `google.cloud.aiplatform_v1.CustomJob`.
 
     Args:
-      options: what the job is given.
-      command: what runs in each container.
+      options: the options of the job.
+      command: the command that each container runs.
 
     Raises:
       UsageError: an accelerator is not written as TYPE:N.
@@ -99,6 +104,7 @@ def custom_job(options: VertexOptions, command: Sequence[str]) -> dict[str, Any]
 
 
 def _machine(options: VertexOptions, role: str) -> dict[str, Any]:
+    """Returns the machine of a role; only chief and workers get an accelerator."""
     machine: dict[str, Any] = {"machine_type": options.machine_type}
     if options.accelerator is not None and role in (CHIEF, WORKER):
         match = re.fullmatch(r"([A-Za-z0-9_-]+):([1-9][0-9]*)", options.accelerator)
@@ -127,12 +133,12 @@ def _create(options: VertexOptions, job: Mapping[str, Any]) -> str:
     settings: dict[str, Any] = {"client_options": {"api_endpoint": address}}
     if options.no_auth:
         settings["credentials"] = AnonymousCredentials()
-    if "://" in address:  # plain REST, which a server on loopback speaks
+    if "://" in address:  # plain REST, for a test server on this machine
         settings["transport"] = "rest"
     parent = f"projects/{options.project}/locations/{options.region}"
     try:
         client = aiplatform_v1.JobServiceClient(**settings)
-        # Not repeated: if an answer was lost, its job may be running.
+        # Not retried: if the answer to the first request was lost, the job may already be running.
         created = client.create_custom_job(parent=parent, custom_job=request, timeout=SUBMIT_SECONDS, retry=None)
     except InvalidArgument as error:
         raise UsageError(f"Vertex AI refuses the job: {_one_line(error)}") from error
@@ -142,4 +148,5 @@ def _create(options: VertexOptions, job: Mapping[str, Any]) -> str:
 
 
 def _one_line(error: Exception) -> str:
+    """Returns an error's message in one line, without secrets."""
     return " ".join(redacted(str(getattr(error, "message", None) or error)).split())[:500]

@@ -41,10 +41,10 @@ Exit codes: 0 done, 1 failed, 2 invalid usage, 130 interrupted, 143 terminated."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudyOptions(TrainOptions):
-    """How a study is searched, and the options of train that are the same for all its trials.
+    """The options of a search, together with the options of `train` that all its trials share.
 
     Raises:
-      UsageError: a value is out of its range, the folder cannot be that of a study, or an option is not for trials.
+      UsageError: a value is out of its range, the folder cannot hold a study, or an option cannot be used for trials.
     """
 
     model_dir: str = ""  # no flag: each trial has a folder of its own
@@ -90,10 +90,10 @@ class StudyOptions(TrainOptions):
 
 
 def trial_command(options: StudyOptions) -> TrialCommand:
-    """Returns the training that every trial is.
+    """Returns the training that all trials share, after checking it.
 
     Raises:
-      UsageError: Optuna is not installed, the space is not written as it must be, or a trial would refuse a value.
+      UsageError: Optuna is not installed, the search space is malformed, or a trial would refuse a value.
     """
     load_optuna()
     flags = {
@@ -111,6 +111,7 @@ def trial_command(options: StudyOptions) -> TrialCommand:
 
 
 def _run(options: StudyOptions, prog: str) -> Report:
+    """Runs the study and reports its trials."""
     trial = trial_command(options)
     dataset = open_dataset(options.data_dir, trust=options.trust)
     display = Display(quiet=options.quiet)
@@ -144,7 +145,7 @@ def _run(options: StudyOptions, prog: str) -> Report:
 
 
 def _report(study: Study, folder: str, trial: TrialCommand, ended: str) -> Report:
-    """The trials as a table, the best first, and the command that trains the best again.
+    """Reports the trials as a table, the best first, and the command that trains the best one again.
 
     Raises:
       MillraceError: every trial has failed.

@@ -1,7 +1,7 @@
-"""Imports what every trial needs, in the process from which trials are forked.
+"""Imports what every trial needs. The processes of trials are forked from the process that imports this module.
 
-Libraries print some lines while they are imported, which belong to no trial. Nothing runs here: TensorFlow starts its
-threads, and looks for devices, when a trial first asks it for something.
+The lines that libraries print while they are imported are suppressed. Nothing is computed here: TensorFlow starts its
+threads and looks for devices only when a trial first uses it.
 """
 
 from __future__ import annotations

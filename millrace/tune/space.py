@@ -1,4 +1,4 @@
-"""Reads the space of a search as distributions of Optuna, and makes the command line of a trial."""
+"""Reads a search space as Optuna's distributions, and makes the command line of a trial."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 FORMS = "NAME=float:MIN:MAX, NAME=int:MIN:MAX (both also with :log at the end) or NAME=categorical:VALUE:VALUE:..."
 _TRAIN_FLAGS = frozenset(field.name for field in dataclasses.fields(TrainOptions))
 _FIXED = ("data_dir", "model_dir", "best_metric")
-# Flags that say nothing about the trained model: a study may be continued with other values of these.
+# Flags that do not change the trained model. A study may be continued with other values of these flags.
 _INCIDENTAL = frozenset({"quiet", "verbose", "trust", "cache_dir", "cache_gb", "inter_op_threads", "intra_op_threads"})
 
 
 def read_space(texts: Sequence[str]) -> dict[str, BaseDistribution]:
-    """Reads the space of a search, each of whose parameters is written as `NAME=KIND:VALUES`.
+    """Parses a search space. Each parameter is written as `NAME=KIND:VALUES`.
 
     Raises:
       UsageError: a text does not have this form, or a name occurs twice.
@@ -49,6 +49,7 @@ def read_space(texts: Sequence[str]) -> dict[str, BaseDistribution]:
 
 
 def _distribution(kind: str, *values: str) -> BaseDistribution:
+    """Returns the distribution for the parts of `KIND:VALUES`; raises ValueError if they are malformed."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if kind == "categorical":
@@ -64,6 +65,7 @@ def _distribution(kind: str, *values: str) -> BaseDistribution:
 
 
 def _number(kind: type[Any], text: str) -> Any:
+    """Parses a finite number; raises ValueError if it is not one."""
     try:
         number = kind(text)
     except ValueError:
@@ -74,7 +76,7 @@ def _number(kind: type[Any], text: str) -> Any:
 
 
 def as_typed(value: Any) -> str:
-    """Returns a value that Optuna has drawn as it stands on a command line: numbers in six digits, if not whole.
+    """Formats a value that Optuna has chosen for a command line: floats with six digits.
 
     >>> as_typed(0.0123456789), as_typed(256), as_typed("relu")
     ('0.0123457', '256', 'relu')
@@ -84,11 +86,11 @@ def as_typed(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class TrialCommand:
-    """The training that every trial of a study is.
+    """The training that all trials of a study share, and the parameters that vary.
 
     Attributes:
       flags: the flags of `millrace train` that are the same for all trials, by name.
-      space_texts: what varies, as typed.
+      space_texts: the search space as the user typed it, such as `learning_rate=float:0.001:0.1:log`.
     """
 
     flags: Mapping[str, Any]
@@ -96,40 +98,45 @@ class TrialCommand:
 
     @functools.cached_property
     def space(self) -> dict[str, BaseDistribution]:
-        """The hyper-parameters and flags that vary, by name, and from what their values are drawn."""
+        """The hyper-parameters and flags that vary: by name, the distribution of their values."""
         return read_space(self.space_texts)
 
     def arguments(self, values: Mapping[str, str], model_dir: str) -> list[str]:
         """Returns the arguments of `millrace train` for one trial.
 
         Args:
-          values: the trial's value of each parameter, as typed.
+          values: the trial's value of each parameter, formatted for a command line.
           model_dir: the trial's model directory.
         """
         flags = {**self.flags, "model_dir": model_dir}
         flags |= {name: value for name, value in values.items() if name in _TRAIN_FLAGS}
         hparams = [f"{name}={value}" for name, value in values.items() if name not in _TRAIN_FLAGS]
         if is_grown(flags.get("model")):
-            flags.pop("best_metric", None)  # a model with a single evaluation has no best one; the study compares it
+            flags.pop("best_metric", None)  # boosted trees are evaluated once, so `train` needs no metric
         if hparams:
             flags["hparams"] = [*flags.get("hparams", ()), *hparams]
         return [part for name, value in flags.items() for part in typed(name, value)]
 
     def options(self, values: Mapping[str, str], model_dir: str = "") -> TrainOptions:
-        """Returns the options that a trial's training reads from these arguments.
+        """Returns the options of a trial's training, parsed from its arguments.
+
+        Args:
+          values: the trial's value of each parameter, formatted for a command line.
+          model_dir: the trial's model directory; '' if only the options are checked.
 
         Raises:
-          UsageError: the training would refuse them.
+          UsageError: the training would refuse the arguments.
         """
         options = parse_options(self.arguments(values, model_dir))
         check_training(options)
         return options
 
     def check(self) -> TrainOptions:
-        """Tries both ends of each range, and each value of a category. Returns the options of one trial.
+        """Checks that trials would accept both ends of each range, and each value of a category. Returns the options of
+        one trial.
 
         Raises:
-          UsageError: a parameter must not vary, or a trial would refuse one of its values.
+          UsageError: a parameter must not vary, or a trial would refuse a value.
         """
         probes = {name: _probes(distribution) for name, distribution in self.space.items()}
         first = {name: values[0] for name, values in probes.items()}
@@ -145,10 +152,10 @@ class TrialCommand:
         return self.options(first)
 
     def grid(self) -> Iterator[dict[str, Any]]:
-        """Yields all combinations of values, in the order in which they were typed.
+        """Yields all combinations of the parameters' values; the last parameter varies fastest.
 
         Raises:
-          UsageError: a parameter is a range of floats.
+          UsageError: a parameter is a range of floats, which has no grid.
         """
         from optuna.distributions import CategoricalDistribution, IntDistribution
 
@@ -163,14 +170,18 @@ class TrialCommand:
         return (dict(zip(self.space, values, strict=True)) for values in itertools.product(*choices))
 
     def identity(self) -> dict[str, list[str]]:
-        """Returns what must not change if the trials of a study are to be comparable: its space and its training."""
+        """Returns the parts of a study that must not change if its trials are to be comparable: its space and its
+        training.
+        """
         flags = sorted(self.flags.keys() - _INCIDENTAL)
         training = [part for name in flags for part in typed(name, self.flags[name])]
         return {"space": list(self.space_texts), "training": training}
 
 
 def _probes(distribution: Any) -> list[str]:
-    """The values of a parameter that are tried before the first trial, as typed: all, or the ends of a range."""
+    """Returns the values of a parameter that are checked before the first trial: all categories, or the ends of a
+    range.
+    """
     if hasattr(distribution, "choices"):
         return list(distribution.choices)
     return [as_typed(distribution.low), as_typed(distribution.high)]

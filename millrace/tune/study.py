@@ -1,7 +1,7 @@
-"""A study: trials one after another, which Optuna chooses, prunes, and keeps in SQLite.
+"""Runs a study: trials one after another. Optuna chooses their values, ends bad trials early, and keeps them in SQLite.
 
-The process may be killed at any time. The trial that was running then goes on from its last checkpoint when the study
-continues: as another trial of Optuna, with the same values and in the same folder.
+The process may be killed at any time. When the study continues, the trial that was running resumes from its last
+checkpoint. Optuna sees the resumed trial as a new trial with the same values; both have the same folder.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 FILE, TRIALS_FOLDER = "study.db", "trials"
-HOPELESS_TRIALS = 5  # if the first trials have all failed, the others would, too
+HOPELESS_TRIALS = 5  # if so many first trials all fail, the study gives up
 POLL_SECONDS = 0.2
-_FOLDER = "folder"  # of a trial: the number of the one that it continues
+_FOLDER = "folder"  # attribute of a trial: the number of the trial that it continues
 
 
 class Study:
@@ -41,16 +41,16 @@ class Study:
 
     Args:
       folder: the study's folder, on local disk.
-      command: the training that every trial is.
-      dataset: what the trials are trained on.
-      metric: the metric that compares trials; None: the loss for an example.
+      command: the training that all trials share.
+      dataset: the dataset on which the trials are trained.
+      metric: the metric by which trials are compared; None: the mean loss of an example.
 
     Attributes:
-      path: the study's file.
+      path: the study's SQLite file.
       higher: whether a higher value of the metric is better.
 
     Raises:
-      UsageError: the folder holds a study of another space, training or dataset.
+      UsageError: the folder holds a study with another space, training or dataset.
       MillraceError: the study's file cannot be read.
     """
 
@@ -64,11 +64,12 @@ class Study:
                 f"--study {folder}: has {TRIALS_FOLDER}/ but no {FILE}, so the values of these trials are unknown; use "
                 "another --study, or move them away"
             )
-        # Models are removed below the study's folder, so nothing in it may lead elsewhere.
+        # Models in the study's folder are removed, so nothing in the folder may be a link to another place.
         names = [f"{TRIALS_FOLDER}/{name}" for name in storage.listdir(trials_folder)]
         folders.refuse_links(folder, folders.links_to(folder, [TRIALS_FOLDER, *names]))
         self._optuna = load_optuna()
-        # A path may hold characters that mean something in a URL, so SQLite gets it from here.
+        # A path may contain characters with a meaning in URLs, so SQLite gets the path from a function instead of the
+        # URL.
         connect = {"creator": lambda: sqlite3.connect(self.path, timeout=60, check_same_thread=False)}
         with explained(self.path):
             self._study = self._optuna.create_study(
@@ -82,12 +83,13 @@ class Study:
 
     @property
     def metric(self) -> str:
-        """The name of the metric."""
+        """The name of the metric by which trials are compared."""
         return self._metric or str(self._study.user_attrs.get("metric", "loss"))
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        """The trials that have ended, without those that another one continues."""
+        """The trials that have ended, without interrupted trials that another trial continues."""
+        # A resumed trial has the same folder as the interrupted trial, so only the last trial of each folder counts.
         last_by_folder = {self.model_dir(trial): trial for trial in self._study.trials}
         return [trial for trial in last_by_folder.values() if trial.state.is_finished()]
 
@@ -98,15 +100,15 @@ class Study:
         return self._study.best_trial if complete else None
 
     def values(self, trial: FrozenTrial | Trial) -> dict[str, str]:
-        """Returns a trial's value of each parameter, as typed on a command line."""
+        """Returns a trial's value of each parameter, formatted for a command line."""
         return {name: as_typed(trial.params[name]) for name in self._command.space if name in trial.params}
 
     def model_dir(self, trial: FrozenTrial | Trial) -> str:
-        """Returns the folder of a trial; one that continues an interrupted trial shares its folder."""
+        """Returns the folder of a trial. A trial that continues an interrupted one uses the same folder."""
         return os.path.join(self._folder, TRIALS_FOLDER, f"{trial.user_attrs.get(_FOLDER, trial.number):03d}")
 
     def result(self, trial: FrozenTrial) -> dict[str, Any]:
-        """Returns a trial that has ended, for --json: number, state, values, best value and evaluations by step."""
+        """Returns a trial that has ended, for --json: number, state, values, best value, and evaluations by step."""
         return {
             "number": trial.number,
             "state": trial.state.name,
@@ -130,19 +132,19 @@ class Study:
         keep_all: bool,
         display: Display,
     ) -> str:
-        """Runs trials until there are enough, or the first five have all failed. Returns why the study has ended.
+        """Runs trials until there are enough, or until the first five have all failed. Returns why the study has ended.
 
         Args:
           search: bayesian, random or grid.
           pruner: median, hyperband or none.
-          trials: how many trials there are in all, with those of earlier processes.
-          hours: begins no trial after so many hours; None: no limit.
-          seed: of the search; None: another one each time.
-          keep_all: keep the models of all trials, not only of the best.
-          display: where progress is shown.
+          trials: the total number of trials, including trials of earlier processes.
+          hours: no trial begins after so many hours; None: no limit.
+          seed: the seed of the search; None: another seed each time.
+          keep_all: keep the models of all trials; False: only of the best trial.
+          display: shows progress.
 
         Raises:
-          KeyboardInterrupt: a signal came; the running trial goes on when the study continues.
+          KeyboardInterrupt: a signal came; the running trial resumes when the study continues.
         """
         deadline = math.inf if hours is None else time.monotonic() + 3600 * hours
         if search == "grid":
@@ -163,20 +165,24 @@ class Study:
         return counted(len(ended), "trials")
 
     def next_trial(self, search: str, trials: int, seed: int | None) -> Trial:
-        """Begins a trial: one that was interrupted or waits for its turn, else a new one, by the seed and its number.
+        """Begins the next trial: an interrupted or enqueued one if there is one, else a new one.
 
-        Args: see `run`.
+        Args:
+          search: bayesian, random or grid; decides how the values of a new trial are chosen.
+          trials: the total number of trials.
+          seed: the seed of the search. The values depend on the seed and the number of the trial. None: they are
+            random.
         """
         drawn = None if seed is None else (seed * 1_000_003 + len(self._study.trials)) % 2**32
         samplers = self._optuna.samplers
         self._study.sampler = samplers.RandomSampler(seed=drawn)
-        if search == "bayesian":  # Optuna begins with 10 random trials, which would be half of 20
+        if search == "bayesian":  # Optuna's 10 random trials at the start would be half of 20
             self._study.sampler = samplers.TPESampler(seed=drawn, n_startup_trials=max(3, min(10, trials // 3)))
         trial: Trial = self._study.ask(fixed_distributions=self._command.space)
         return trial
 
     def _train(self, trial: Trial, display: Display) -> str:
-        """Trains a trial to its end, and records how it ended. Returns that as a line to show."""
+        """Trains a trial to its end and records how it ended. Returns a line that says so."""
         begin, before, states = time.monotonic(), self.best, self._optuna.trial.TrialState
         try:
             value, step = self._watch(trial, display)
@@ -194,7 +200,7 @@ class Study:
 
         Raises:
           MillraceError: the training failed, or has no value of the metric.
-          optuna.TrialPruned: other trials were better.
+          optuna.TrialPruned: the trial was ended early, because other trials were better.
         """
         values, model_dir = self.values(trial), self.model_dir(trial)
         max_steps = plan_training(self._dataset, self._command.options(values, model_dir)).max_steps
@@ -203,7 +209,7 @@ class Study:
         try:
             exit_code = None
             while exit_code is None:
-                exit_code = process.wait(POLL_SECONDS)  # before its evaluations, so that the last one is read, too
+                exit_code = process.wait(POLL_SECONDS)  # first wait, then read: so the last evaluation is read too
                 for evaluation in process.new_evaluations():
                     step, value = int(evaluation["global_step"]), self._value(evaluation)
                     display.update(f"trial {trial.number}: step {step:,} of {max_steps:,}, {self.metric} {value:.4g}")
@@ -223,19 +229,23 @@ class Study:
         return best
 
     def _value(self, evaluation: Mapping[str, Any]) -> float:
+        """Returns the metric's value in an evaluation; NaN if it is undefined. Records the name of the metric in the
+        study.
+        """
         name = best_metric(evaluation, self._metric).name
         if name != self.metric:
             self._study.set_user_attr("metric", name)
         return math.nan if evaluation[name] is None else float(evaluation[name])
 
     def _enqueue_grid(self, trials: int) -> int:
-        """Has combinations wait for their turn, at most so many. Returns how many there are in all."""
+        """Enqueues combinations of values, at most `trials`. Returns how many there are in all."""
         combinations = list(itertools.islice(self._command.grid(), trials))
         for combination in combinations:
             self._study.enqueue_trial(combination, skip_if_exists=True)
         return len(combinations)
 
     def _check_identity(self) -> None:
+        """Refuses to continue a study with another space, training or dataset."""
         identity = {**self._command.identity(), "run of the dataset": [self._dataset.run]}
         recorded = self._study.user_attrs.get("identity", identity)
         for name, value in identity.items():
@@ -247,7 +257,7 @@ class Study:
         self._study.set_user_attr("identity", identity)
 
     def _requeue_interrupted(self) -> None:
-        """Has the values of a trial that was interrupted wait for their turn, to go on in its folder."""
+        """Enqueues the values of an interrupted trial again, so that it resumes in its folder."""
         for trial in self._study.trials:
             if trial.state.name == "RUNNING":
                 self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
@@ -255,19 +265,22 @@ class Study:
                 self._study.enqueue_trial(trial.params, user_attrs={_FOLDER: folder})
 
     def _pruner(self, name: str) -> Any:
+        """Returns the pruner that ends bad trials early."""
         pruners = self._optuna.pruners
         plan = plan_training(self._dataset, self._command.check())
         every = plan.save_checkpoints_steps
         match name:
             case "median":
-                return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=every + 1)  # not by the first evaluation
+                return pruners.MedianPruner(
+                    n_startup_trials=4, n_warmup_steps=every + 1
+                )  # + 1: the first evaluation does not count
             case "hyperband":
                 return pruners.HyperbandPruner(min_resource=every, max_resource=max(plan.max_steps, every + 1))
             case _:
                 return pruners.NopPruner()
 
     def _remove_models(self) -> None:
-        """Removes checkpoints and exports of the trials that have ended, but for the best. Reports and logs stay."""
+        """Removes the checkpoints and exports of all ended trials except the best. Reports and logs stay."""
         best = self.best
         for model_dir in (self.model_dir(t) for t in self.trials if best is None or t.number != best.number):
             for name in storage.listdir(model_dir):
@@ -278,7 +291,7 @@ class Study:
 
 
 def failure(trials: Sequence[FrozenTrial]) -> str:
-    """Returns why the first of the trials failed, if all of them did; else nothing."""
+    """Returns why the first trial failed, if all trials failed; else ''."""
     if not trials or any(trial.state.name != "FAIL" for trial in trials):
         return ""
     return f"trial {trials[0].number}: {trials[0].user_attrs.get('reason', 'interrupted')}"
@@ -286,7 +299,7 @@ def failure(trials: Sequence[FrozenTrial]) -> str:
 
 @contextlib.contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Turns errors of Optuna's storage into a MillraceError that names the file."""
+    """Turns errors of Optuna's storage into a MillraceError that names the study's file."""
     import sqlalchemy.exc
 
     try:
@@ -300,10 +313,10 @@ def explained(path: str) -> Iterator[None]:
 
 
 def load_optuna() -> Any:
-    """Imports Optuna, and has it print errors only.
+    """Imports Optuna, and makes it print errors only.
 
     Raises:
-      UsageError: it is not installed.
+      UsageError: Optuna is not installed.
     """
     try:
         import optuna

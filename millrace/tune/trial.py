@@ -1,7 +1,8 @@
-"""One trial of a study: a training in a process of its own, watched by its evaluations.
+"""One trial of a study: a training in a process of its own, which is watched by reading its evaluations.
 
-The processes are forked from one that has imported TensorFlow already (`preloaded`), so only the first trial waits for
-that import. A training that the kernel kills takes no other process with it, and it ends when the study's process does.
+The processes are forked from a process that has already imported TensorFlow (`preloaded`), so that only the first trial
+waits for the import. A training that the kernel kills does not end the study. If the study's process ends, its training
+ends too.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class TrainingProcess:
     """A running training.
 
     Args:
-      arguments: those of `millrace train`.
-      model_dir: its model directory, which is created if necessary. The training's output is added to its `log.txt`.
+      arguments: the arguments of `millrace train`.
+      model_dir: the training's model directory, which is created if necessary. The training's output is appended to its
+        `log.txt`.
     """
 
     def __init__(self, arguments: Sequence[str], model_dir: str) -> None:
@@ -42,26 +44,28 @@ class TrainingProcess:
         self._process.start()
 
     def wait(self, seconds: float) -> int | None:
-        """Waits for the training's end, at most so long. Returns its exit code; None if it is still running."""
+        """Waits at most `seconds` for the training to end. Returns its exit code; None if it is still running."""
         self._process.join(seconds)
         return self._process.exitcode
 
     def end(self) -> None:
-        """Ends the training as SIGTERM does, and kills it if it does not end."""
+        """Asks the training to end by SIGTERM, and kills it if it does not end in time."""
         self._process.terminate()
         self._process.join(GRACE_SECONDS)
         self._process.kill()
         self._process.join()
 
     def new_evaluations(self) -> list[Metrics]:
-        """Returns the evaluations since the last call; at the first call also those before an interruption."""
+        """Returns the evaluations since the last call. The first call also returns those from before an
+        interruption.
+        """
         evaluations = read_evaluations(self._model_dir)
         new = evaluations[self._evaluations_read :]
         self._evaluations_read = len(evaluations)
         return new
 
     def failure(self) -> MillraceError:
-        """Returns why a training with another exit code than 0 has failed."""
+        """Returns the error of a training that has ended with an exit code other than 0."""
         code = self._process.exitcode or 0
         if code == -signal.SIGKILL:
             return MillraceError("the process was killed; the kernel does that if memory runs out")
@@ -90,6 +94,6 @@ def _train(arguments: Sequence[str], log: str) -> None:
 
 
 def _end_with(sentinel: int) -> None:
-    """Ends this process at once when its parent has ended, so that a continued study finds the model directory free."""
+    """Kills this process as soon as its parent has ended, so that a continued study finds the model directory free."""
     multiprocessing.connection.wait([sentinel])
     os.kill(os.getpid(), signal.SIGKILL)

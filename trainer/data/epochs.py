@@ -280,6 +280,7 @@ def shuffled_batches(
     together = max(1, GATHERED // batch_size) * batch_size
 
     def gathers(examples: Any, order: tuple[tf.Tensor, tf.Tensor]) -> tf.data.Dataset:
+        """Gathers one window's examples in random order, several batches at a time."""
         seed, left_out = order
         count = tf.shape(tf.nest.flatten(examples)[0], tf.int64)[0]
         permuted = tf.random.experimental.stateless_shuffle(tf.range(count), seed)
@@ -309,6 +310,7 @@ def shuffled_places(windows: tf.data.Dataset) -> tf.data.Dataset:
     """
 
     def places(window: Any, order: tuple[tf.Tensor, tf.Tensor]) -> tf.data.Dataset:
+        """Returns the examples of one window in random order, each as (the window, its index)."""
         seed, left_out = order
         rows = tf.size(tf.nest.flatten(window)[-1], tf.int64)
         permuted = tf.random.experimental.stateless_shuffle(tf.range(rows), seed)[left_out:]

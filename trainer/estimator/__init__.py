@@ -1,4 +1,4 @@
-"""TensorFlow's Estimator, on a TensorFlow that no longer ships it."""
+"""Provides TensorFlow's Estimator on a TensorFlow release that no longer contains it."""
 
 from trainer.estimator.loading import tf_estimator
 

@@ -1,6 +1,6 @@
 """Reads the names of checkpoints from the file `checkpoint` of a model directory.
 
-TensorFlow's Saver later removes the files of all these names, so a name that leads elsewhere is refused.
+TensorFlow's Saver later removes the checkpoints of these names, so a name that leads outside the directory is refused.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import tensorflow as tf
 
 from schemas.errors import MillraceError
 
-_PREFIX = re.compile(r"\w[\w.-]*")  # without a slash, and without what is a pattern for the Saver
+_PREFIX = re.compile(r"\w[\w.-]*")  # no slash, and no characters of file patterns
 
 
 def named_checkpoints(model_dir: str) -> list[str]:
-    """Returns the checkpoints that `checkpoint` names, oldest first; empty if there is no such file, or it is damaged.
+    """Returns the paths of the checkpoints that the file `checkpoint` names, oldest first.
+
+    The list is empty if there is no such file, or if it is damaged.
 
     Raises:
-      MillraceError: it names a file that does not lie in the model directory.
+      MillraceError: the file names a path outside the model directory.
     """
     try:
         state = tf.train.get_checkpoint_state(model_dir)

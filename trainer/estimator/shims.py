@@ -1,8 +1,8 @@
-"""Gives TensorFlow the names that tensorflow-estimator 2.15 imports and it no longer has.
+"""Adds the names to TensorFlow that tensorflow-estimator 2.15 imports but that newer releases no longer have.
 
-`install()` puts them in place. It must run after TensorFlow is imported and before tensorflow_estimator is;
-`trainer.estimator` is its only caller. What is here exists so that the package loads and runs off TPUs: whatever
-needs a part that left TensorFlow for good (TPU embeddings) raises NotImplementedError.
+`install()` adds them. It must run after TensorFlow is imported and before tensorflow_estimator is imported;
+`trainer.estimator` is its only caller. The stand-ins only let the package load and run without TPU hardware. Using a
+part that TensorFlow has removed for good, such as TPU embeddings, raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from typing import Any, NoReturn
 
 
 def leave_to_sessions() -> None:
-    """Has TensorFlow's resource objects that are collected while a graph is built leave it alone from now on.
+    """Prevents a deadlock: TensorFlow's resource objects no longer add an operation to a graph when they are collected.
 
-    Those collected elsewhere destroy their resource as before. Does nothing the second time. TensorFlow must have been
-    imported (see `trainer.estimator`).
+    When a transform graph is loaded while a TF1 graph is built, its vocabularies are Python objects that own a hash
+    table. They are part of reference cycles, so only the garbage collector frees them, at any moment. The destructor of
+    such an object then adds an operation that destroys the table to the default graph. If the graph is just adding
+    another operation, it holds its lock, and the thread waits for itself forever. (Seen with TensorFlow 2.21.)
 
-    A transform graph that is loaded while a TF1 graph is built brings its vocabularies as Python objects that own a
-    hash table, in a circle that only the garbage collector takes apart. On collection such an object runs the operation
-    that destroys its table: in whatever graph is then the default one. The collector runs at any moment, also while
-    that graph is adding an operation and holds its lock; the same thread then waits for itself, for good. (Seen with
-    TensorFlow 2.21.) In a TF1 graph the tables belong to the `tf.Session`, which destroys them: there is nothing for
-    the object to do.
+    In a TF1 graph, the `tf.Session` owns and destroys the tables, so the destructor has nothing to do and is skipped.
+    When TensorFlow executes eagerly, the destructor runs as before. Calling this function a second time does nothing.
+    TensorFlow must have been imported.
     """
     executing_eagerly = importlib.import_module("tensorflow").executing_eagerly
     resource: Any = importlib.import_module("tensorflow.python.trackable.resource").CapturableResource
@@ -34,6 +33,7 @@ def leave_to_sessions() -> None:
     if getattr(original, "leaves_graphs_alone", False):
         return
 
+    # Replaces the destructor; while a graph is being built, TensorFlow does not execute eagerly.
     def collect(self: Any) -> None:
         if executing_eagerly():
             original(self)
@@ -44,7 +44,7 @@ def leave_to_sessions() -> None:
 
 _ESTIMATOR_API = "estimator"
 
-# Of `tensorflow.python.tpu.tpu_embedding`: the classes that the package names when it loads, mostly for isinstance.
+# Classes of `tensorflow.python.tpu.tpu_embedding` that the package mentions when it is loaded, mostly for isinstance.
 _TPU_EMBEDDING_CLASSES = (
     "TPUEmbedding",
     "TableConfig",
@@ -71,10 +71,10 @@ def install() -> None:
 
 @contextlib.contextmanager
 def without_deprecation() -> Iterator[None]:
-    """Keeps the Estimator package's symbols from advising against themselves, where it is first imported.
+    """Suppresses deprecation notices of the Estimator package while it is imported.
 
     The package's export decorator wraps each public symbol in a notice that is logged at every use ("is deprecated, use
-    tf.keras instead"), about the API that this project is built on. Other deprecations are left as they are.
+    tf.keras instead"). Other deprecations are not affected.
     """
     deprecation: Any = importlib.import_module("tensorflow.python.util.deprecation")
     original = deprecation.deprecated
@@ -92,7 +92,7 @@ def without_deprecation() -> Iterator[None]:
 
 
 def _add_export_names() -> None:
-    """`tf_export.ESTIMATOR_API_NAME`, and the attributes under which exported symbols note their public names."""
+    """Adds `tf_export.ESTIMATOR_API_NAME`, and the attributes in which exported symbols store their public names."""
     tf_export: Any = importlib.import_module("tensorflow.python.util.tf_export")
     tf_export.ESTIMATOR_API_NAME = _ESTIMATOR_API
     tf_export.API_ATTRS[_ESTIMATOR_API] = tf_export._Attributes("_estimator_api_names", "_estimator_api_constants")
@@ -102,7 +102,12 @@ def _add_export_names() -> None:
 
 
 def _add_module(name: str, contents: dict[str, Any]) -> None:
-    """Registers a module under `name`, unless this TensorFlow has one; other names in it do not exist and say why."""
+    """Registers a stand-in module, unless this TensorFlow has the module.
+
+    Args:
+      name: the full name of the module.
+      contents: the attributes of the module. Any other attribute raises AttributeError with an explanation.
+    """
     if name in sys.modules:
         return
     module = ModuleType(name, "A stand-in by trainer.estimator.shims.")
@@ -121,7 +126,9 @@ def _add_module(name: str, contents: dict[str, Any]) -> None:
 
 
 def _distributed_training() -> dict[str, Any]:
-    """`estimator_training`: how a RunConfig with a `tf.distribute` strategy reads TF_CONFIG."""
+    """Returns a stand-in for `estimator_training`, which reads TF_CONFIG for a RunConfig with a `tf.distribute`
+    strategy.
+    """
 
     def init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
         if config._experimental_distribute:
@@ -142,7 +149,7 @@ def _distributed_training() -> dict[str, Any]:
 
 
 def _tpu_embedding() -> dict[str, Any]:
-    """Classes that are there to be tested for, and refuse to be made."""
+    """Returns stand-ins for classes: isinstance works with them, but they cannot be instantiated."""
 
     def refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__}: TPU embeddings are not supported by trainer.estimator.")

@@ -1,7 +1,7 @@
-"""Grows the trees of `boosted_trees`: reads the splits into tables, runs LightGBM, and saves a checkpoint.
+"""Grows the trees of `boosted_trees`: reads the splits into tables, runs LightGBM, and saves the trees as a checkpoint.
 
-From there on the model is like any other: the checkpoint is evaluated, exported, checked and reported by the same code.
-LightGBM is imported here alone, when trees are grown.
+The checkpoint is then evaluated, exported, checked and reported by the same code as the checkpoints of other models.
+This is the only module that imports LightGBM, and only when trees are grown.
 """
 
 from __future__ import annotations
@@ -27,26 +27,28 @@ from trainer.spec.options import TrainingPlan, TrainOptions
 from trainer.spec.task_spec import TaskSpec, read_table_task_spec
 from trainer.strategies.cluster import read_cluster
 
-# Flags of trainings that make steps. One that is not left at its default is refused, but for the metric of a study.
+# Flags that only apply to models that train in steps. Each of them is refused unless it has its default value. (A study
+# does not pass its metric on to trials of boosted trees.)
 STEPS_ONLY = (
     *("max_steps", "epochs", "batch_size", "save_checkpoints_steps", "early_stopping_steps", "best_metric"),
     *("strategy", "num_gpus", "tpu", "mixed_precision", "shuffle_buffer", "drop_remainder"),
     *("warm_start_from", "profile"),
 )
-FEW_COLUMNS = 5  # of fewer, a tree that lacks some lacks too much
-# Rows x columns for each thread. LightGBM's threads wait for each other several times for each leaf, and wait actively:
-# on two busy cores, two threads took ten times the CPU and the time of one, for 20,000 rows and for 200,000.
+FEW_COLUMNS = 5  # with fewer columns, each tree sees all of them
+# How many cells (rows x columns) of a table one thread handles. More threads than that are slower: LightGBM's threads
+# wait for each other several times for each leaf, in a busy loop. On two busy cores, two threads took ten times as much
+# CPU and time as one thread, for 20,000 rows and for 200,000 rows.
 THREAD_CELLS = 20_000_000
-CELL_BYTES = 5  # of a table: a float32 until LightGBM has made it one of 255 bins, a byte
-ROW_BYTES = 24  # of a row for each tree of a round: score, gradient, hessian
-BINNED, BINNED_BYTES = 200_000, 12  # rows from which LightGBM finds the bins, and what each of their cells takes
+CELL_BYTES = 5  # per cell of a table: a float32, and a byte after LightGBM has put it into a bin
+ROW_BYTES = 24  # per row, for each tree of a round: score, gradient, hessian
+BINNED, BINNED_BYTES = 200_000, 12  # LightGBM finds the bins in so many rows, with so much memory per cell
 
 
 def check_growing(options: TrainOptions) -> None:
-    """Checks what needs no dataset, and imports nothing heavy.
+    """Checks the options that need no dataset. Imports nothing heavy.
 
     Raises:
-      UsageError: a flag or a cluster is of trainings that make steps, or LightGBM is not installed.
+      UsageError: a flag or a cluster is for models that train in steps, or LightGBM is not installed.
     """
     defaults = {field.name: field.default for field in dataclasses.fields(TrainOptions)}
     for name in STEPS_ONLY:
@@ -65,17 +67,19 @@ def check_growing(options: TrainOptions) -> None:
 
 
 def _missing() -> str:
+    """Returns the message that LightGBM is not installed, with the command that installs it."""
     from schemas.source_distribution import how_to_install
 
     return f"--model boosted_trees needs LightGBM: {how_to_install('trees')}"
 
 
 def _lightgbm() -> Any:
+    """Imports LightGBM; raises UsageError with advice if it cannot be imported."""
     try:
         import lightgbm
     except ImportError as error:
         raise UsageError(_missing()) from error
-    except OSError as error:  # of the shared library
+    except OSError as error:  # a shared library is missing
         raise UsageError(
             f"LightGBM cannot be loaded ({error}): install the library that is missing (libgomp.so.1: apt-get install "
             "libgomp1)"
@@ -86,16 +90,18 @@ def _lightgbm() -> Any:
 def grow(
     dataset: OpenDataset, options: TrainingPlan, hparams: BoostedTreesHparams, *, say: Callable[[str], None]
 ) -> str:
-    """Grows trees on the train split, and saves those up to the best evaluation as a checkpoint in the model directory.
+    """Grows trees on the train split, and saves them as a checkpoint in the model directory.
+
+    Only the trees up to the best evaluation are saved. The losses of all rounds are written to `rounds.json`.
 
     Args:
-      dataset: what they are grown on.
-      options: those of the training.
-      hparams: LightGBM's.
-      say: called with what is being done.
+      dataset: the dataset; its train and evaluation splits are read into memory.
+      options: the options of the training.
+      hparams: LightGBM's parameters.
+      say: prints what is being done, on a status line.
 
     Returns:
-      Why growing ended.
+      The reason why growing ended, for people to read.
 
     Raises:
       UsageError: LightGBM cannot be imported.
@@ -126,13 +132,13 @@ def grow(
                 params=params,
             )
             del x
-            tables.append(made.construct())  # which lets go of the table
+            tables.append(made.construct())  # LightGBM makes its own copy, and frees `x`
         follow = _Follow(options.eval_split, hparams.num_iterations, task_spec, say)
         booster = lightgbm.train(
             params,
             tables[0],
             num_boost_round=hparams.num_iterations,
-            valid_sets=tables,  # of "train", LightGBM knows that nothing is stopped by it
+            valid_sets=tables,  # LightGBM itself never stops by the loss on the train table
             valid_names=[*splits],
             callbacks=[follow, *stops],
         )
@@ -147,7 +153,14 @@ def grow(
 
 
 def check_memory(dataset: OpenDataset, splits: tuple[str, ...], columns: int, *, trees_a_round: int) -> None:
-    """Raises MillraceError if the tables of the splits, and LightGBM's own, take more memory than there is."""
+    """Raises MillraceError if the splits' tables and LightGBM's own data do not fit in the available memory.
+
+    Args:
+      dataset: the dataset.
+      splits: the splits that are read into memory.
+      columns: the number of columns of a table.
+      trees_a_round: how many trees a round of boosting grows.
+    """
     rows = sum(dataset.rows(split) for split in splits)
     needed = rows * (CELL_BYTES * columns + ROW_BYTES * trees_a_round) + min(rows, BINNED) * columns * BINNED_BYTES
     free = available_memory()
@@ -160,12 +173,15 @@ def check_memory(dataset: OpenDataset, splits: tuple[str, ...], columns: int, *,
 
 
 def threads_for(cells: int, cores: int) -> int:
-    """Returns how many threads grow trees on a table of so many cells."""
+    """Returns the number of threads that grow trees on a table of `cells` cells (rows x columns), at most `cores`."""
     return min(cores, 1 + cells // THREAD_CELLS)
 
 
 def _params(task_spec: TaskSpec, options: TrainingPlan, hparams: BoostedTreesHparams, columns: int) -> dict[str, Any]:
-    """LightGBM's parameters but the threads: with as many, equal trainings grow equal trees, with --seed or without."""
+    """Returns LightGBM's parameters, except the number of threads.
+
+    With the same number of threads, equal trainings grow equal trees, whether or not --seed is given.
+    """
     params = {name: value for name, value in dataclasses.asdict(hparams).items() if name not in _OURS}
     if hparams.feature_fraction is None:
         params["feature_fraction"] = 0.8 if columns >= FEW_COLUMNS else 1.0
@@ -179,7 +195,7 @@ def _params(task_spec: TaskSpec, options: TrainingPlan, hparams: BoostedTreesHpa
         "bagging_freq": int(hparams.bagging_fraction < 1),
         "seed": options.seed or 0,
         "deterministic": True,
-        "force_col_wise": True,  # else by which is faster in a trial, which decides how sums are rounded
+        "force_col_wise": True,  # else a time measurement decides, and so on the rounding of sums
         "verbosity": -1,
     }
 
@@ -195,10 +211,13 @@ def _read(
     columns: Any,
     say: Callable[[str], None],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """A split: the table, float32 `[rows, columns]`, labels and weights, float32 `[rows]`.
+    """Reads a split into memory as a table.
+
+    Returns:
+      The table, float32 `[rows, columns]`; the labels, float32 `[rows]`; the weights, float32 `[rows]`, or None.
 
     Raises:
-      MillraceError: it has another number of records than the manifest says.
+      MillraceError: the split has another number of records than the manifest says.
     """
     from trainer.data.input_fn import input_fn
     from trainer.data.input_options import input_options
@@ -226,30 +245,31 @@ def _read(
     if at != rows:
         raise MillraceError(f"{dataset.run_dir}: {split} has {at:,} records, but the manifest says {rows:,}")
     scale = task_spec.scale
-    if scale.class_weights:  # of the evaluation, too, which says where growing ends
+    if scale.class_weights:  # also weighs the evaluation split, whose loss decides when growing ends
         factors = np.asarray(scale.class_weights, np.float32)[labels.astype(np.int64)]
         return table, labels, factors * weights if weighed else factors
     return table, np.asarray(learned(labels, scale)), weights if weighed else None
 
 
 class _Follow:
-    """Says how growing goes, after each round, and ends it when it was interrupted.
+    """A callback for LightGBM: shows the progress after each round, and stops when the process is interrupted.
 
     Attributes:
-      rounds: how many there were.
-      losses: of each round, by split; of a number in its own units, squared, or of its logarithm.
+      rounds: the number of rounds so far.
+      losses: the loss after each round, by split. For a number, the mean squared error in the label's own units, or of
+        its logarithm if the model learns the logarithm.
     """
 
     def __init__(self, split: str, most: int, task_spec: TaskSpec, say: Callable[[str], None]) -> None:
         self._split, self._most, self._say = split, most, say
-        self._unit = task_spec.scale.deviation**2  # 1 but of a number
+        self._unit = task_spec.scale.deviation**2  # 1 unless the label is a scaled number
         self._regression = task_spec.classes is None
         self._of = " of the logarithm" if task_spec.scale.transform == "log" else ""
         self.rounds = 0
         self.losses: dict[str, list[float]] = {}
 
     def __call__(self, env: Any) -> None:
-        """Called by LightGBM."""
+        """Called by LightGBM after each round."""
         interrupts.check()
         self.rounds = env.iteration + 1
         for name, _, loss, *_ in env.evaluation_result_list:

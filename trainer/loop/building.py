@@ -1,7 +1,4 @@
-"""Builds the Estimator that the options of a training name, and finds where its input begins.
-
-A training that resumes: where its input begins, and with which learning rate it goes on.
-"""
+"""Builds the Estimator for a training's options, and finds where a resumed training continues to read its input."""
 
 from __future__ import annotations
 
@@ -31,14 +28,17 @@ from trainer.strategies.tpu import as_tpu_estimator
 def input_start(
     dataset: OpenDataset, options: TrainingPlan, config: Any, *, step: int, tell: Callable[[str], None]
 ) -> Position:
-    """Returns the first record of the train split that is not read yet; where that is unknown, an epoch's beginning.
+    """Returns the place in the train split where the training begins to read.
+
+    This is the first record that has not been read yet, if that can be known. Otherwise it is the beginning of an
+    epoch.
 
     Args:
       dataset: the dataset.
-      options: those of the training.
-      config: the `RunConfig`. Where tasks of a cluster read at speeds of their own, each begins an epoch.
-      step: that of the checkpoint.
-      tell: called with a line that says where it begins, if training resumes.
+      options: the options of the training.
+      config: the `RunConfig`. In a cluster, the tasks read at different speeds, so each task begins at an epoch.
+      step: the step of the checkpoint from which the training resumes; 0 if it begins.
+      tell: prints a message; called if the training resumes.
     """
     records = options.batch_size
     if not config.is_chief:
@@ -58,13 +58,13 @@ def input_start(
 
 
 def tell_resumed(options: TrainingPlan, hparams: Any, *, step: int, tell: Callable[[str], None]) -> None:
-    """Says with which learning rate a training goes on, or begins from the weights of another one.
+    """Prints the learning rate with which a training resumes, or begins with the weights of another training.
 
     Args:
-      options: those of the training.
-      hparams: the model's hyper-parameters. Of a model of one's own, the rate is not known.
-      step: that of the checkpoint; 0: it begins.
-      tell: called with each line.
+      options: the options of the training.
+      hparams: the model's hyper-parameters. The rate of a user's own model is not known and not printed.
+      step: the step of the checkpoint; 0 if the training begins.
+      tell: prints a message.
     """
     if step and options.warm_start_from is not None:
         tell(f"warm start: none, since {options.model_dir} has a checkpoint of its own, from which training resumes")
@@ -80,33 +80,35 @@ def find_model(options: TrainingPlan) -> tuple[BuiltIn | custom.Custom, Any]:
     """Returns the model that the options name, and its hyper-parameters.
 
     Raises:
-      UsageError: an unknown model or hyper-parameter.
+      UsageError: the model or a hyper-parameter is unknown.
     """
     model = BUILT_IN[options.model] if options.model in BUILT_IN else custom.load(options.model)
     return model, parse_hparams(model.hparams, options.hparams, model=options.model)
 
 
 def with_label(dataset: OpenDataset, options: TrainingPlan) -> TrainingPlan:
-    """Returns the plan with how the model sees the label: as recorded, or as measured in the train split.
+    """Returns the plan with its `label` filled in: the scale of the label, which the train split is measured for.
+
+    A plan that already has a `label` (from `model.json`, when a training resumes) is returned unchanged.
 
     Raises:
-      MillraceError: a regression's labels are all the same, or have no logarithm.
+      MillraceError: a numeric label is the same in all records, or has no logarithm although the model learns it.
     """
     if options.label is not None:
         return options
     label = AS_IT_IS
     if options.model in BUILT_IN and BUILT_IN[options.model].scales_label:
         spec = read_task_spec(dataset)
-        if isinstance(spec, TaskSpec):  # an image has a class, and no number
+        if isinstance(spec, TaskSpec):  # images always have a class
             label = measure_label(dataset, spec.classes)
     return dataclasses.replace(options, label=label)
 
 
 def check_compiles(dataset: OpenDataset, options: TrainingPlan) -> None:
-    """Refuses features that XLA cannot compile for a TPU.
+    """Refuses a dataset with features that XLA cannot compile for a TPU.
 
     Raises:
-      UsageError: names the first of these features.
+      UsageError: names the first such feature.
     """
     built_in, reasons = options.model in BUILT_IN, {}
     if dataset.image_schema is not None:
@@ -134,18 +136,23 @@ def build_estimator(
     tell: Callable[[str], None] = lambda line: None,
     watch: Measure | None = None,
 ) -> Any:
-    """Returns the Estimator that the options name, for this dataset, in the config's model_dir.
+    """Builds the Estimator for a training's options, with its files in `config.model_dir`.
 
-    `tell` is called with lines; `watch` measures evaluations.
+    Args:
+      dataset: the dataset.
+      options: the options of the training.
+      config: the `RunConfig`.
+      tell: prints a message.
+      watch: computes the metrics of evaluations; None: no metrics are computed.
 
     Raises:
-      UsageError: an unknown model or hyper-parameter, a model that does not read data of this kind, or with --tpu, one
-        that cannot be trained so.
+      UsageError: the model or a hyper-parameter is unknown, the model cannot read such data, or --tpu is given and the
+        model cannot be trained on a TPU.
       MillraceError: no model can be built for the dataset.
     """
     model, hparams = find_model(options)
     if options.seed is not None and isinstance(model, custom.Custom):
-        # Keras layers draw their initial weights from a generator of Keras's own, which knows no Estimator's seed.
+        # Keras layers draw their initial weights from Keras's own generator, which ignores the Estimator's seed.
         tf.keras.utils.set_random_seed(options.seed)
     task_spec = read_task_spec(dataset, max_steps=options.max_steps, label=options.label)
     if options.tpu is not None:
@@ -154,7 +161,7 @@ def build_estimator(
     if options.warm_start_from is not None:
         warm_start = WarmStart(options.warm_start_from, options.warm_start_vars or "", tell)
         if tf.train.latest_checkpoint(options.model_dir) is None:
-            checkpoint_at(options.warm_start_from, flag="--warm_start_from ")  # refused before a graph is built
+            checkpoint_at(options.warm_start_from, flag="--warm_start_from ")  # raises before a graph is built
     estimator = with_keys_and_classes(
         model.build(task_spec, hparams, config), dataset, warm_start=warm_start, watch=watch
     )

@@ -1,4 +1,4 @@
-"""Refuses a training whose options or data do not fit, before TensorFlow is started, which takes seconds."""
+"""Refuses a training whose options or data do not fit, before TensorFlow is imported, which takes seconds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from trainer.strategies.cluster import VARIABLE, check_cluster
 
 
 def check_options(options: TrainOptions) -> None:
-    """Checks what needs no dataset.
+    """Checks the options that need no dataset.
 
     Raises:
-      UsageError: no such model, hyper-parameter, cluster or bucket, or a model directory that TensorFlow cannot use or
-        that is in a dataset.
+      UsageError: a model, hyper-parameter, cluster or bucket does not exist, TensorFlow cannot use the path of the
+        model directory, or the model directory lies in a dataset.
     """
-    if options.model is not None:  # else it is chosen by the data, and checked then
+    if options.model is not None:  # else the data decides on the model, which is then checked
         check_training(options)
     check_cluster(options.strategy)
     if options.profile and os.environ.get(VARIABLE):
@@ -42,10 +42,11 @@ def check_options(options: TrainOptions) -> None:
 
 
 def check_training(options: TrainOptions) -> None:
-    """Checks the model, and the flags that it does not take.
+    """Checks the model, its hyper-parameters, and the flags that the model does not take.
 
     Raises:
-      UsageError: no such model or hyper-parameter, or a flag of models that train in steps for one that does not.
+      UsageError: the model or a hyper-parameter is unknown, or a flag is for models that train in steps but this model
+        does not.
     """
     check_model(options)
     if is_grown(options.model):
@@ -53,10 +54,10 @@ def check_training(options: TrainOptions) -> None:
 
 
 def check_model_dir(path: str, flag: str = "--model_dir") -> None:
-    """Refuses a path where no model directory can be.
+    """Refuses a path at which no model directory can be created.
 
     Raises:
-      UsageError: it is a file, not writable, or in no bucket that there is.
+      UsageError: the path is a file, is not writable, or lies in a bucket that does not exist.
     """
     if not storage.is_local(path):
         storage.listdir(path)
@@ -67,13 +68,13 @@ def check_model_dir(path: str, flag: str = "--model_dir") -> None:
 
 
 def check_data(dataset: OpenDataset, options: TrainingPlan) -> None:
-    """Checks that the dataset has what the options ask for.
+    """Checks that the dataset has everything that the options need.
 
     Raises:
-      UsageError: a split without examples, or images, or features, that it does not have; a model of other data; or a
-        metric that no evaluation has.
+      UsageError: a split has no examples, the dataset has no images for --augment or lacks a feature of --slice_by, the
+        model cannot read such data, or an evaluation has no such metric.
     """
-    if options.model in BUILT_IN:  # before anything is written: the directory may hold another model
+    if options.model in BUILT_IN:  # checked before the model directory is written, which may hold another model
         check_reads(options.model, dataset.declared.examples)
     for split in ("train", *options.evaluated_splits):
         check_split(dataset, split)
@@ -85,26 +86,27 @@ def check_data(dataset: OpenDataset, options: TrainingPlan) -> None:
 
 
 def _check_metric(dataset: OpenDataset, options: TrainingPlan) -> None:
+    """Checks `best_metric` against the metrics that an evaluation will have, if the classes are already known."""
     classes = classes_of(dataset.path, dataset.manifest, dataset.declared)
     if classes is None and isinstance(dataset.schema.label, CategoryLabel):
-        return  # only the transform's graph knows them
+        return  # only the transform graph has the classes
     weights = (options.label or AS_IT_IS).class_weights
     if classes and options.label is None and BUILT_IN[options.model].scales_label and asks_for_class_weights(dataset):
-        weights = (1.0,) * len(classes)  # they are measured later
+        weights = (1.0,) * len(classes)  # the actual weights are measured later
     best_metric(dict.fromkeys(metric_names(classes, weights)), options.best_metric)
 
 
 def asks_for_class_weights(dataset: OpenDataset) -> bool:
-    """Returns whether the schema has `class_weights`."""
+    """Returns whether the schema's label has `class_weights`."""
     label = None if dataset.image_schema is not None else dataset.schema.label
     return isinstance(label, CategoryLabel) and label.class_weights is not None
 
 
 def check_slices(dataset: OpenDataset, slice_by: tuple[str, ...]) -> None:
-    """Refuses to slice by what is no feature of the schema, before anything is trained.
+    """Refuses a name in --slice_by that is not a feature of the schema, before anything is trained.
 
     Raises:
-      UsageError: names the feature, and those that there are.
+      UsageError: names the unknown feature, and the features that the schema has.
     """
     if not slice_by:
         return

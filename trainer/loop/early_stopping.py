@@ -1,4 +1,4 @@
-"""Hooks of a training: they show progress, evaluate checkpoints, stop early, and record why it ended."""
+"""Hooks of a training: show progress, evaluate checkpoints, stop early, and record why the training ended."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from trainer.spec.options import TrainingPlan
 
 
 class ProgressHook(tf.compat.v1.train.SessionRunHook):
-    """Shows step, epoch, rates, the loss and how long the rest takes. Fetches them only when an update is due.
+    """Shows a status line with the step, epoch, rates, loss and remaining time.
+
+    The step and the loss are fetched from the session only when an update is due.
 
     Args:
-      display: where they are shown.
-      plan: that of the training.
-      steps_an_epoch: how many steps read as many examples as the train split has.
-      so_far: says how good the model is.
+      display: shows the status line.
+      plan: the plan of the training.
+      steps_an_epoch: the number of steps that read as many examples as the train split has.
+      so_far: returns a text with the metric of the last evaluation.
     """
 
     def __init__(self, display: Display, plan: TrainingPlan, steps_an_epoch: float, so_far: Callable[[], str]) -> None:
@@ -35,7 +37,7 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._fetches: Any = None
         self._runs = 0
         self._seconds = self._since = self._next = 0.0
-        self._begun: tuple[float, int] | None = None  # when the first update was due, and its step
+        self._begun: tuple[float, int] | None = None  # the time and the step of the first update
 
     def begin(self) -> None:
         loss = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1]  # Estimator adds its loss last
@@ -66,7 +68,10 @@ class ProgressHook(tf.compat.v1.train.SessionRunHook):
         self._runs, self._seconds = 0, 0.0
 
     def _left(self, now: float, step: int) -> str:
-        """How long the remaining steps take at most, with evaluations between them; it may end early."""
+        """Returns an upper limit of the remaining time, including evaluations; '' before it can be estimated.
+
+        Early stopping may end the training before that.
+        """
         began, first = self._begun = self._begun or (now, step)
         if not first < step < self._plan.max_steps:  # the first steps of a training are much slower than the others
             return ""
@@ -80,31 +85,34 @@ TRAINING_ENDED = "training_ended.json"
 
 
 def mark_ended(model_dir: str, reason: str) -> None:
-    """Records that training has ended, and why."""
+    """Records in the model directory that the training has ended, and why."""
     note = {"reason": reason, "time": dt.datetime.now(dt.UTC).isoformat()}
     storage.write_bytes(layout.join(model_dir, TRAINING_ENDED), json.dumps(note).encode() + b"\n")
 
 
 def read_ended(model_dir: str) -> dict[str, str] | None:
-    """Returns the `reason` and `time` at which training ended; None while training runs."""
+    """Returns the `reason` and `time` at which the training ended; None while it runs."""
     path = layout.join(model_dir, TRAINING_ENDED)
     return read_if_there(path, "why the training ended")
 
 
 def clear_ended(model_dir: str) -> None:
-    """Removes the record of an earlier training."""
+    """Removes the record that an earlier training has ended."""
     path = layout.join(model_dir, TRAINING_ENDED)
     if storage.exists(path):
         storage.delete(path)
 
 
 class AtCheckpoints(tf.compat.v1.train.CheckpointSaverListener):
-    """Evaluates each checkpoint that a training saves but its first, and ends the training when they no longer improve.
+    """Evaluates the checkpoints that a training saves, and ends the training when evaluations no longer improve.
+
+    The first checkpoint is saved when the session starts, and is not evaluated.
 
     Args:
-      plan: that of the training.
-      stopwatch: is in `Phase.CHECKPOINTS` while one is saved, until `ProfileSteps` sees the end of the step.
-      evaluate: called with each checkpoint; None: another process evaluates them.
+      plan: the plan of the training.
+      stopwatch: measures `Phase.CHECKPOINTS` while a checkpoint is saved, until `ProfileSteps` sees the end of the
+        step.
+      evaluate: called with the path of each checkpoint; None: another process evaluates the checkpoints.
     """
 
     def __init__(self, plan: TrainingPlan, stopwatch: Stopwatch, evaluate: Callable[[str], Any] | None) -> None:
@@ -115,7 +123,7 @@ class AtCheckpoints(tf.compat.v1.train.CheckpointSaverListener):
         self._stopwatch.enter(Phase.CHECKPOINTS)
 
     def after_save(self, session: Any, global_step_value: int) -> bool:
-        """Returns whether the training ends here, which is then noted."""
+        """Evaluates the checkpoint. Returns whether the training ends here, and records the reason if it does."""
         if not self._begun:
             self._begun = True
             return False
@@ -128,7 +136,7 @@ class AtCheckpoints(tf.compat.v1.train.CheckpointSaverListener):
 
 
 class StopWithChief(tf.compat.v1.train.SessionRunHook):
-    """Ends a worker's training when the chief's has ended: when `training_ended.json` appears or changes."""
+    """Ends a worker's training when the chief has ended: when `training_ended.json` appears or changes."""
 
     def __init__(
         self, model_dir: str, *, every_secs: float = 10.0, clock: Callable[[], float] = time.monotonic
@@ -144,6 +152,7 @@ class StopWithChief(tf.compat.v1.train.SessionRunHook):
         self._next = self._clock() + self._every_secs
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Every few seconds, checks whether the chief has ended, and then stops the training."""
         if self._clock() < self._next:
             return
         self._next = self._clock() + self._every_secs

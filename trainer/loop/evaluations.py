@@ -1,4 +1,6 @@
-"""Records evaluations: their metrics as files and lines, and at the end of a training reports."""
+"""Records evaluations: writes their metrics to files, formats them as lines, and writes reports at the end of a
+training.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,26 @@ from trainer.spec.options import TrainingPlan
 
 
 def plain_metrics(metrics: Mapping[str, Any]) -> Metrics:
-    """Returns what `Estimator.evaluate` gives as plain numbers, without arrays; NaN: the rows leave it undefined."""
+    """Converts the result of `Estimator.evaluate` to plain numbers, sorted by name; leaves out arrays.
+
+    NaN means that a metric is undefined for these rows.
+    """
     values = sorted((name, value) for name, value in metrics.items() if not np.ndim(value))
     return {name: int(value) if name == "global_step" else float(value) for name, value in values}
 
 
 def write_metrics(model_dir: str, dataset: OpenDataset, split: str, metrics: Metrics, positive: str | None) -> None:
-    """Writes `metrics-<split>.json`: the split, the dataset's run, the metrics, and which class binary ones are of."""
+    """Writes `metrics-<split>.json`.
+
+    The file holds the split, the dataset's run, the number of rows, the metrics and the positive class.
+
+    Args:
+      model_dir: the model directory.
+      dataset: the dataset that was evaluated.
+      split: the split that was evaluated.
+      metrics: the metrics by name.
+      positive: the class for which binary metrics are computed; None if the label does not have two classes.
+    """
     content = {"split": split, "data_run": dataset.run, "rows": dataset.rows(split), "metrics": finite(metrics)}
     if positive is not None:
         content["positive_class"] = positive
@@ -48,7 +63,15 @@ def write_metrics(model_dir: str, dataset: OpenDataset, split: str, metrics: Met
 def evaluation_line(
     metrics: Metrics, chosen: str, split: str, steps_an_epoch: float, positive: str | None = None
 ) -> str:
-    """Returns an evaluation as a line: its step and epoch, the metric that selects the best export, a few others."""
+    """Formats an evaluation as a line: its step and epoch, the metric that selects the best export, and a few others.
+
+    Args:
+      metrics: the metrics of the evaluation, with `global_step`.
+      chosen: the name of the metric that selects the best export.
+      split: the split that was evaluated.
+      steps_an_epoch: the number of steps in an epoch.
+      positive: the class for which binary metrics are computed; None if the label does not have two classes.
+    """
     step = metrics["global_step"]
     undefined = "auc" in metrics and metrics.get("label/mean") in (0, 1)
     candidates = dict.fromkeys((chosen, "accuracy", "auc", "average_loss" if "average_loss" in metrics else "loss"))
@@ -60,7 +83,9 @@ def evaluation_line(
 
 
 def so_far(metrics: Metrics | None, chosen: str | None, split: str) -> str:
-    """Returns how good the last evaluation was, such as `, eval accuracy 0.835`; '' before the first."""
+    """Formats the last evaluation for the status line, such as `, eval accuracy 0.835`; '' before the first
+    evaluation.
+    """
     if metrics is None:
         return ""
     name = next((name for name in ("accuracy", "rmse") if name in metrics), None) or best_metric(metrics, chosen).name
@@ -68,12 +93,12 @@ def so_far(metrics: Metrics | None, chosen: str | None, split: str) -> str:
 
 
 class Evaluations:
-    """The evaluations of a training, which `evaluations.json` records.
+    """The evaluations of a training, which are also recorded in `evaluations.json`.
 
     Attributes:
-      best: the evaluation of the best checkpoint, if this process has made it.
-      best_predictions: those of the best one; None where the model gives none in EVAL.
-      last: the last evaluation.
+      best: the metrics of the best checkpoint; None if this process has not evaluated it.
+      best_predictions: the predictions of the best checkpoint; None if the model gives no predictions in EVAL.
+      last: the metrics of the last evaluation.
     """
 
     def __init__(self, model_dir: str) -> None:
@@ -83,7 +108,11 @@ class Evaluations:
         self.last: Metrics | None = None
 
     def add(self, metrics: Metrics, predictions: Predictions | None, *, is_best: bool) -> None:
-        """Adds an evaluation. Removes those of the same and later steps, which belong to a discarded training."""
+        """Adds an evaluation to the file.
+
+        Removes recorded evaluations of the same and later steps: they belong to a training that was discarded when it
+        resumed from an earlier checkpoint.
+        """
         self.last = metrics
         earlier = [e for e in read_evaluations(self._model_dir) if e["global_step"] < metrics["global_step"]]
         text = json.dumps([*earlier, finite(metrics)], indent=1, allow_nan=False) + "\n"
@@ -100,14 +129,16 @@ class Trained:
       model_dir: the model directory.
       global_step: the step of the last checkpoint.
       steps: the number of steps trained this time; None in the evaluator's role, which does not train.
-      seconds: the time of training and its evaluations, without the final export.
-      metrics: those of `export_dir` by split, as in `metrics-<split>.json`; `global_step` is its step.
-      exports: the newest export's folder by name (best, final).
-      ended: why training ended.
-      reports: the page of the report on `export_dir` by split.
-      promotion: what became of the best export, with --promote_to.
-      positive_class: of two classes, the one that precision, recall and the precision-recall curve are of.
-      profile: where the time went, with --profile.
+      seconds: the time of the training and its evaluations, without the final export.
+      metrics: the metrics of `export_dir`, by split and name, as in `metrics-<split>.json`. Its `global_step` is the
+        step of the exported checkpoint.
+      exports: the newest export's folder, by kind (best, final).
+      ended: why the training ended.
+      reports: the page of the report on `export_dir`, by split.
+      promotion: the decision on the best export, with --promote_to; else None.
+      positive_class: the class for which precision, recall and the precision-recall curve are computed; None if the
+        label does not have two classes.
+      profile: where the time went, with --profile; else None.
     """
 
     model_dir: str
@@ -124,7 +155,7 @@ class Trained:
 
     @property
     def export_dir(self) -> str:
-        """The best export's folder; the final one's if there is no best export."""
+        """The folder of the best export, or of the final export if there is no best export."""
         return self.exports.get(BEST) or self.exports[FINAL]
 
 
@@ -137,21 +168,24 @@ def write_split_report(
     metrics: Metrics,
     predictions: Predictions | None,
 ) -> str:
-    """Writes the report of an evaluation into the model directory, and its predictions. Returns the page's path.
+    """Writes the report of an evaluation, and its predictions, into the model directory. Returns the path of the page.
 
     Args:
-      dataset, options: those of the training.
+      dataset: the dataset.
+      options: the options of the training.
       estimator: the Estimator.
-      checkpoint: the one that was evaluated.
+      checkpoint: the checkpoint that was evaluated.
       split: the split that was evaluated.
-      metrics: of the evaluation.
-      predictions: of the evaluation; None: the model gives none in EVAL, and predicts the split once more.
+      metrics: the metrics of the evaluation.
+      predictions: the predictions of the evaluation. None: the model gives none in EVAL, and the split is predicted
+        once more.
     """
     reading = input_options(dataset, options, split=split, mode="eval")
     curves = read_curves(dataset, options, training=True)
     steps = options.eval_steps
     if split != options.eval_split:
-        steps, curves = None, {**curves, "panels": []}  # which are of the evaluated split
+        # The panels and `eval_steps` belong to the evaluation split.
+        steps, curves = None, {**curves, "panels": []}
     if predictions is None:
         predictions = predicted_again(estimator, checkpoint, dataset, split, reading, steps=steps)
     model, path = options.model, predictions_path(options.model_dir, split)
@@ -160,7 +194,13 @@ def write_split_report(
 
 
 def read_curves(dataset: OpenDataset, options: TrainingPlan, *, training: bool = False) -> dict[str, Any]:
-    """Returns a model directory's learning curves; empty where nothing was evaluated. `training`: with its own loss."""
+    """Returns the learning curves of a model directory, for the report; empty if nothing was evaluated.
+
+    Args:
+      dataset: the dataset.
+      options: the options of the training.
+      training: also return the loss of training batches.
+    """
     evaluations = read_evaluations(options.model_dir)
     metric = best_metric(evaluations[-1], options.best_metric).name if evaluations else None
     best = best_step(layout.join(options.model_dir, "export", BEST))
@@ -176,14 +216,14 @@ def read_curves(dataset: OpenDataset, options: TrainingPlan, *, training: bool =
     return {**curves, "panels": [rounds_panel(rounds, best, rmse_of=rmse_of)]}
 
 
-_EVENTS = 20_000  # of a file
-_POINTS = 400  # of the curve: the means of neighbours
+_EVENTS = 20_000  # the most events that are read from a file
+_POINTS = 400  # the most points of a curve
 
 
 def training_losses(model_dir: str) -> dict[int, float]:
-    """Returns the loss of training batches by step, from the events that TensorBoard shows; empty where there are none.
+    """Reads the loss of training batches by step from TensorBoard's event files; empty if there are none.
 
-    Of a file that is damaged, what stands before the damage.
+    Neighbouring values are averaged, so that there are at most `_POINTS`. A damaged file is read up to the damage.
     """
     import tensorflow as tf
 
@@ -197,6 +237,7 @@ def training_losses(model_dir: str) -> dict[int, float]:
                     if value.tag == "loss" and math.isfinite(value.simple_value):
                         losses[event.step] = value.simple_value
     points = sorted(losses.items())
+    # -(-a // b) divides and rounds up: the number of neighbours that are averaged to one point.
     together = -(-len(points) // _POINTS) or 1
     groups = (points[i : i + together] for i in range(0, len(points), together))
     return {group[-1][0]: sum(value for _, value in group) / len(group) for group in groups}

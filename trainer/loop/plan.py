@@ -1,7 +1,8 @@
-"""Plans a training where its options leave it open: by the data, or as its checkpoint was trained before.
+"""Plans a training: fills in the options that the user left out.
 
-Steps are counted in epochs, so that a small table is not read hundreds of times, nor a large one once in part. A model
-directory with a checkpoint keeps what `model.json` records of its training. A flag that is given counts before both.
+A new training is planned by the size of its data. Its length is counted in epochs, so that a small table is not read
+hundreds of times, and a large table is not read only in part. If the model directory has a checkpoint, the training
+continues with the settings that `model.json` records. A flag that the user gives takes precedence over both.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Pace:
 
     Attributes:
       epochs: how often the train split is read.
-      hparams: by name, unless the user gives them.
-      below_rows: the size of the train split from which on another pace is better.
-      from_rows: the size from which on this pace is better than another.
+      hparams: hyper-parameters by name. Hyper-parameters that the user gives take precedence.
+      below_rows: the pace is for train splits with fewer rows than this.
+      from_rows: the pace is for train splits with at least this many rows.
       best_metric: the metric that chooses the best export, unless the user names one; None: the loss.
     """
 
@@ -53,31 +54,43 @@ class Pace:
 
 
 ANY = Pace()
-# `tabular` on few rows: it would learn them by heart within a few epochs, of which the least of steps makes dozens.
+# `tabular` on few rows. At the usual rate, the model would learn the rows by heart within a few epochs; even the
+# smallest number of steps makes dozens of epochs.
 SMALL = Pace(hparams={"learning_rate": 0.001, "frequency_scale": 0.1}, below_rows=640)
-# `tabular` on a few thousand rows whose label is a number: 15 epochs end before the steps in the columns are learned.
+# `tabular` on a few thousand rows whose label is a number. 15 epochs are too short to learn the places in a column at
+# which the label jumps.
 NUMBERS = Pace(45.0, {"learning_rate": 0.002, "frequency_scale": 2.0, "weight_decay": 0.3}, below_rows=12_800)
-# `tabular` on many rows whose label is a class: smooth embeddings of numbers, which keep it from learning fewer rows by
-# heart, would miss steps in the columns.
+# `tabular` on many rows whose label is a class. The default, a low frequency scale, gives smooth embeddings of numbers.
+# They keep the model from learning few rows by heart, but they cannot represent the places in a column at which the
+# class changes.
 MANY_OF_CLASSES = Pace(hparams={"frequency_scale": 1.0}, from_rows=10_000)
-# An epoch of pairs has as many as there are images, which is a small part of all pairs. On people that were not trained
-# on, the loss is least early, by probabilities near one half, while the order of the pairs still improves.
+# An epoch has as many pairs as images, which are a small part of all possible pairs. On people outside of the train
+# split, the loss is smallest early, when all probabilities are near one half; the order of the pairs still improves
+# later.
 PAIRS = Pace(40.0, best_metric="auc")
 LEAST_STEPS, MOST_STEPS = 300, 20_000
-MOST_COUNTED = 2**53  # steps, each of which a float has, too
+MOST_COUNTED = 2**53  # steps: a float represents every integer up to this
 EVALUATIONS = 12
-MOST_BETWEEN = 10_000  # steps between two checkpoints, which is what a crash may lose
-BATCHES = (512, 256, 128, 64)  # of rows: the largest with so many steps an epoch
+MOST_BETWEEN = 10_000  # steps between two checkpoints: a crash loses at most so many
+BATCHES = (512, 256, 128, 64)  # batch sizes for rows; an epoch should have at least STEPS_AN_EPOCH steps
 STEPS_AN_EPOCH = 50
 IMAGES = 64
 FEW_IMAGES = 1_000  # with fewer, `convnet` learns more than `squeezenext`
 
 
 def plan_training(dataset: OpenDataset, options: TrainOptions) -> TrainingPlan:
-    """Chooses what the options leave open.
+    """Fills in the options of a training that the user left out.
 
-    A new training reads the train split 15 times, in 300 to 20,000 steps, is evaluated a dozen times, and ends when
-    evaluations have not improved for a third of it. One that resumes goes on as `model.json` says.
+    A new training reads the train split 15 times, in 300 to 20,000 steps, and is evaluated a dozen times. It ends early
+    when evaluations have not improved for a third of its length. A resumed training continues as `model.json` records.
+
+    Args:
+      dataset: the dataset.
+      options: the options as the user gave them.
+
+    Raises:
+      UsageError: the options do not fit the training that is recorded in the model directory, or ask for too many
+        steps.
     """
     before = _recorded(options.model_dir) if options.model_dir else None
     if before is not None:
@@ -108,10 +121,10 @@ def plan_training(dataset: OpenDataset, options: TrainOptions) -> TrainingPlan:
 
 
 def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
-    """The steps that were asked for.
+    """Returns the number of steps that --max_steps or --epochs asks for; None if neither is given.
 
     Raises:
-      UsageError: they are more than are counted.
+      UsageError: the number is above `MOST_COUNTED`.
     """
     name, length = ("max_steps", options.max_steps) if options.epochs is None else ("epochs", options.epochs)
     if length is None:
@@ -123,17 +136,18 @@ def _steps(options: TrainOptions, rows: int, batch: int) -> int | None:
 
 
 def _by_data(epochs: float, rows: int, batch: int) -> int:
+    """Returns the number of steps in a number of epochs, at least `LEAST_STEPS` and at most `MOST_STEPS`."""
     return min(max(math.ceil(epochs * rows / batch), LEAST_STEPS), MOST_STEPS)
 
 
 def _pace(dataset: OpenDataset, model: str, rows: int) -> Pace:
-    """How a model is trained on so many rows."""
+    """Returns the pace for a model and a number of rows."""
     if dataset.image_schema is not None:
         return PAIRS if dataset.image_schema.pairs and model in BUILT_IN else ANY
     if model != "tabular":
         return ANY
     if rows < SMALL.below_rows:
-        # The weights of n-grams, of which a row has few, would not come far at a low rate.
+        # Each n-gram occurs in few rows, so its weight would not move far at a low learning rate.
         has_ngrams = any(isinstance(feature, Text) and feature.weighted for feature in dataset.schema.inputs)
         return ANY if has_ngrams else SMALL
     is_number = not isinstance(dataset.schema.label, CategoryLabel)
@@ -143,10 +157,12 @@ def _pace(dataset: OpenDataset, model: str, rows: int) -> Pace:
 
 
 def _batch(rows: int) -> int:
+    """Returns the batch size for a table: the largest with at least `STEPS_AN_EPOCH` steps in an epoch."""
     return next((size for size in BATCHES if rows >= STEPS_AN_EPOCH * size), BATCHES[-1])
 
 
 def _model(dataset: OpenDataset, rows: int) -> str:
+    """Returns the default model for the data."""
     if dataset.image_schema is None:
         return "tabular"
     if dataset.image_schema.pairs:
@@ -155,7 +171,9 @@ def _model(dataset: OpenDataset, rows: int) -> str:
 
 
 def _evaluated(options: TrainOptions, steps: int) -> tuple[int, int]:
-    """The steps between evaluations, and without improvement until the end."""
+    """Returns the number of steps between evaluations, and the number of steps without improvement that end the
+    training.
+    """
     every, patience = options.save_checkpoints_steps, options.early_stopping_steps
     if every is None:
         every = min(math.ceil(steps / EVALUATIONS), MOST_BETWEEN, patience or MOST_BETWEEN)
@@ -163,11 +181,12 @@ def _evaluated(options: TrainOptions, steps: int) -> tuple[int, int]:
 
 
 def _plan(options: TrainOptions, **chosen: Any) -> TrainingPlan:
+    """Returns the options as a plan, with the chosen values."""
     return TrainingPlan(**{**vars(options), "epochs": None, **chosen})
 
 
 def _recorded(model_dir: str) -> RecordedTraining | None:
-    """The training whose checkpoint is in the directory; None where there is none, or no `model.json`."""
+    """Returns the training that `model.json` records; None if the directory has no checkpoint or no `model.json`."""
     if not storage.exists(layout.join(model_dir, "checkpoint")):
         return None
     manifest = read_model_manifest(model_dir)
@@ -175,11 +194,11 @@ def _recorded(model_dir: str) -> RecordedTraining | None:
 
 
 def _resumed(dataset: OpenDataset, options: TrainOptions, before: RecordedTraining) -> TrainingPlan:
-    """The plan of a training that goes on.
+    """Returns the plan of a training that resumes.
 
     Raises:
-      UsageError: `model.json` alone names what would be run or read, and it is not trusted; or its best export is
-        chosen by another metric.
+      UsageError: `model.json`, but not the user, names a function or a file to use, and `model.json` is not trusted; or
+        `--best_metric` differs from the metric by which the best export was chosen.
     """
     rows, last = max(dataset.rows("train"), 1), before.plan
     batch = options.batch_size or last.batch_size
@@ -219,10 +238,10 @@ def _resumed(dataset: OpenDataset, options: TrainOptions, before: RecordedTraini
 
 
 def _state(before: RecordedTraining, plan: TrainingPlan) -> str:
-    """How a training goes on from the checkpoint in its directory.
+    """Describes how a training continues from the checkpoint in its directory.
 
     Raises:
-      UsageError: it holds finished trees.
+      UsageError: the directory holds finished trees, which cannot be grown further.
     """
     folder, step = plan.model_dir, _last_step(plan.model_dir)
     if plan.model != before.model:
@@ -243,7 +262,7 @@ def _state(before: RecordedTraining, plan: TrainingPlan) -> str:
 
 
 def _changed(before: RecordedTraining, plan: TrainingPlan) -> str:
-    """The settings of the plan that are not as before."""
+    """Lists the settings of the plan that differ from the recorded ones; '' if there are none."""
     now = as_recorded(plan).model_dump(exclude={"patience_from", "label"})
     was = {name: getattr(before.plan, name) for name in now}
     changes = [f"{name} {now[name]} (was {was[name] or 'not set'})" for name in now if now[name] != was[name]]
@@ -251,24 +270,30 @@ def _changed(before: RecordedTraining, plan: TrainingPlan) -> str:
 
 
 def _last_step(model_dir: str) -> int:
-    """The step of the last checkpoint, by the file that names it; 0 where it cannot be read."""
+    """Returns the step of the last checkpoint, from the file that names it; 0 if there is no step in the file."""
     first = storage.read_bytes(layout.join(model_dir, "checkpoint")).partition(b"\n")[0]
     match = re.search(rb'-([0-9]+)"', first)
     return int(match[1]) if match else 0
 
 
 def _patience(last: RecordedPlan, every: int | None, longer: int) -> int:
+    """Returns the patience of a resumed training, at least as long as before; 0 (no early stopping) stays 0."""
     return max(last.early_stopping_steps, every or 0, longer) if last.early_stopping_steps else 0
 
 
 def _patience_from(model_dir: str, last: RecordedPlan, steps: int, patience: int) -> int:
-    """Who makes a training longer, or more patient, wants it to go on, however long ago its best evaluation is."""
+    """Returns the step from which a resumed training counts steps without improvement.
+
+    A user who makes a training longer or more patient wants it to continue, even if its best evaluation is long ago. In
+    that case, counting starts at the last evaluation.
+    """
     if steps <= last.max_steps and (patience or math.inf) <= (last.early_stopping_steps or math.inf):
         return last.patience_from
     return max((int(evaluation["global_step"]) for evaluation in read_evaluations(model_dir)), default=0)
 
 
 def _summary(plan: TrainingPlan, rows: int) -> str:
+    """Describes a plan in one line: model, steps, batch size, epochs, evaluations and early stopping."""
     epochs = plan.max_steps * plan.batch_size / rows
     patience = plan.early_stopping_steps
     stops = f", stopping after {counted(patience, 'steps')} without improvement" if patience else ""
@@ -280,15 +305,17 @@ def _summary(plan: TrainingPlan, rows: int) -> str:
 
 
 def _rounds_summary(plan: TrainingPlan) -> str:
-    """The summary of a plan for boosted trees, which are grown as a whole."""
+    """Describes a plan for boosted trees in one line."""
     hparams = parse_hparams(BUILT_IN[plan.model].hparams, plan.hparams, model=plan.model)
-    patience = 0 if plan.eval_split == "train" else hparams.early_stopping_round  # by what it learns, nothing stops it
+    patience = (
+        0 if plan.eval_split == "train" else hparams.early_stopping_round
+    )  # the loss on the train split never stops it
     stops = f", stopping after {patience:,} without improvement on {plan.eval_split}" if patience else ""
     return f"{plan.model}, up to {counted(hparams.num_iterations, 'rounds')}{stops}"
 
 
 def as_recorded(plan: TrainingPlan) -> RecordedPlan:
-    """Returns what `model.json` records of a plan."""
+    """Returns the part of a plan that `model.json` records."""
     return RecordedPlan(
         batch_size=plan.batch_size,
         max_steps=plan.max_steps,
@@ -302,9 +329,11 @@ def as_recorded(plan: TrainingPlan) -> RecordedPlan:
 
 
 def ended_early(plan: TrainingPlan, step: int) -> str | None:
-    """Returns why a training ends at a step: no evaluation until then has improved for long enough. None: it goes on.
+    """Returns why the training ends at a step, or None if it continues.
 
-    A training that resumes so ends where it would have ended without the interruption.
+    It ends if evaluations up to this step have not improved for `early_stopping_steps`. The answer depends only on the
+    recorded evaluations, so a training that was interrupted ends at the same step as it would have without
+    interruption.
     """
     if not plan.early_stopping_steps:
         return None
@@ -315,9 +344,12 @@ def ended_early(plan: TrainingPlan, step: int) -> str | None:
 
 
 def steps_without_improvement(evaluations: list[Metrics], *, metric: str | None, since: int = 0) -> int:
-    """Returns the steps from the best evaluation, or from `since`, to the last one.
+    """Returns the number of steps from the best evaluation, or from `since` if that is later, to the last evaluation.
 
-    The metric that selects the best export says which is best.
+    Args:
+      evaluations: the metrics of each evaluation with `global_step`, in the order of steps.
+      metric: the metric that selects the best export; None: the loss.
+      since: the step from which counting starts at the earliest.
 
     Raises:
       UsageError: the evaluations have no such metric.

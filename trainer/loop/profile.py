@@ -1,7 +1,7 @@
-"""Measures where the time of a training goes, for `millrace train --profile`, and names the setting to try first.
+"""Measures where the time of a training goes, for `millrace train --profile`, and suggests a setting to try first.
 
-A `Stopwatch` is in exactly one phase at any moment, so its phases add up to the whole time. The graph itself measures
-how long a step waits for its batch, by a timestamp before and after the batch is taken from the input.
+A `Stopwatch` is in exactly one phase at any moment, so the times of its phases add up to the whole time. The graph
+itself measures how long a step waits for its batch: it takes a timestamp before and after getting the batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainer.spec.options import TrainingPlan
 
 
 class Phase(enum.StrEnum):
-    """A part of a training's time, and its meaning in words. The order is that of the table."""
+    """A part of a training's time, with its meaning in words. The table shows the phases in this order."""
 
     START = "start", "TensorFlow starts, graphs are built, and the first step optimizes its graph"
     INPUT = "input", "steps wait for their batch"
@@ -39,20 +39,20 @@ class Phase(enum.StrEnum):
 
     def __new__(cls, value: str, meaning: str) -> Self:
         phase = str.__new__(cls, value)
-        phase._value_ = value  # private: as enum's documentation has it
+        phase._value_ = value  # private, but enum's documentation does the same
         phase.meaning = meaning
         return phase
 
 
-FIRST_TRACED, TRACED_STEPS = 10, 10  # the first steps are not typical
+FIRST_TRACED, TRACED_STEPS = 10, 10  # the first steps are not typical, and are not traced
 
 
 class Stopwatch:
-    """Adds up the seconds of each phase of a training; begins in `Phase.START`.
+    """Adds up the seconds of each phase of a training. It starts in `Phase.START`.
 
     Args:
-      began: when the training began, by the clock.
-      clock: tells seconds.
+      began: the clock's time when the training began; None: now.
+      clock: returns the time in seconds.
     """
 
     def __init__(self, began: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -61,7 +61,7 @@ class Stopwatch:
         self._since = clock() if began is None else began
 
     def enter(self, phase: Phase) -> Phase:
-        """Ends the current phase, begins another one, and returns the one that ended."""
+        """Ends the current phase and begins another. Returns the phase that ended."""
         now, ended = self._clock(), self._phase
         self.seconds[ended] += now - self._since
         self._phase, self._since = phase, now
@@ -69,7 +69,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Enters a phase for a `with` block, and then again the one before."""
+        """Enters a phase for the duration of a `with` block, then returns to the phase before it."""
         outer = self.enter(phase)
         try:
             yield
@@ -77,18 +77,19 @@ class Stopwatch:
             self.enter(outer)
 
     def move(self, seconds: float, *, source: Phase, target: Phase) -> None:
-        """Counts seconds of one phase as another's."""
+        """Moves seconds from one phase to another, at most as many as the first one has."""
         seconds = min(max(seconds, 0.0), self.seconds[source])
         self.seconds[source] -= seconds
         self.seconds[target] += seconds
 
 
 class ProfileSteps(tf.compat.v1.train.SessionRunHook):
-    """Divides the time of steps between input and model, and has TensorFlow trace a few of them for TensorBoard.
+    """Divides the time of steps between input and model, and traces a few steps for TensorBoard.
 
     Args:
-      stopwatch: is in `Phase.STEPS` during steps, and in `Phase.REST` after them.
-      trace_dir: the folder whose `plugins/profile` gets the trace.
+      stopwatch: is switched to `Phase.STEPS` (`Phase.START` for the first step) during a step, to `Phase.REST` after
+        it.
+      trace_dir: the folder in whose `plugins/profile` TensorFlow writes the trace.
     """
 
     def __init__(self, stopwatch: Stopwatch, trace_dir: str) -> None:
@@ -104,9 +105,12 @@ class ProfileSteps(tf.compat.v1.train.SessionRunHook):
         return Phase.STEPS if self.steps else Phase.START
 
     def timed(self, batches: tf.data.Dataset) -> Any:
-        """Returns the next (features, label) of a dataset as tensors, and measures in each step how long they take."""
+        """Returns the next (features, label) of a dataset as tensors; each step measures how long they take to
+        arrive.
+        """
         iterator = tf.compat.v1.data.make_initializable_iterator(batches)
         self._initializer = iterator.initializer
+        # The control dependencies enforce the order: first timestamp, batch, second timestamp.
         began = tf.timestamp()
         with tf.control_dependencies([began]):
             batch = iterator.get_next()
@@ -119,6 +123,7 @@ class ProfileSteps(tf.compat.v1.train.SessionRunHook):
         self._stopwatch.enter(Phase.START)  # the first checkpoint is saved before this
 
     def before_run(self, run_context: Any) -> Any:
+        """Starts the trace at step `FIRST_TRACED`, and fetches the time that the step waits for its batch."""
         if self.steps == FIRST_TRACED:
             tf.profiler.experimental.start(self._trace_dir)
             self._tracing = self.has_trace = True
@@ -126,6 +131,7 @@ class ProfileSteps(tf.compat.v1.train.SessionRunHook):
         return tf.compat.v1.train.SessionRunArgs(self._waited)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Moves the time that the step waited for its batch from the step's phase to `Phase.INPUT`."""
         self._stopwatch.enter(Phase.REST)
         self._stopwatch.move(float(run_values.results), source=self._phase, target=Phase.INPUT)
         self.steps += 1
@@ -141,13 +147,13 @@ class ProfileSteps(tf.compat.v1.train.SessionRunHook):
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """The time that each phase of a training took, and what to try.
+    """The time that each phase of a training took, and a suggestion.
 
     Attributes:
-      seconds: by phase; they add up to the whole time.
-      steps: how many steps were made.
-      trace_dir: the folder for TensorBoard; None: there were too few steps to trace.
-      advice: the setting most worth trying, and why, in a sentence; None: no setting is known to help.
+      seconds: the seconds of each phase, which add up to the whole time.
+      steps: the number of steps.
+      trace_dir: the folder to open in TensorBoard; None: there were too few steps for a trace.
+      advice: a sentence with the setting to try first, and why; None: no setting is known to help.
     """
 
     seconds: Mapping[Phase, float]
@@ -156,7 +162,7 @@ class Profile:
     advice: str | None
 
     def lines(self) -> list[str]:
-        """Returns a table of the phases, and the advice."""
+        """Returns the table of phases and the suggestion, line by line."""
         whole = sum(self.seconds.values())
         table = [
             f"  {phase:<12}{seconds:>9.2f} s{seconds / whole:>6.0%}  {phase.meaning}"
@@ -173,13 +179,15 @@ class Profile:
 
 
 def advise(dataset: OpenDataset, plan: TrainingPlan, seconds: Mapping[Phase, float], *, has_gpu: bool) -> str | None:
-    """Returns the setting most worth trying, of the longest of the phases that have one; None if none has.
+    """Returns the setting that is most worth trying; None if no setting is known to help.
+
+    It is the setting for the longest phase, among the phases for which there is a setting.
 
     Args:
       dataset: the training data.
       plan: the training that was measured.
-      seconds: by phase.
-      has_gpu: whether it ran on a GPU.
+      seconds: the seconds of each phase.
+      has_gpu: whether the training ran on a GPU.
     """
     every = plan.save_checkpoints_steps
     rarer = min(3 * every, plan.early_stopping_steps or MOST_BETWEEN)
@@ -198,7 +206,7 @@ def advise(dataset: OpenDataset, plan: TrainingPlan, seconds: Mapping[Phase, flo
 
 
 def _settings_of_input(dataset: OpenDataset, plan: TrainingPlan) -> Iterator[str]:
-    """Changes that make the input cheaper, those first that leave the data and the model as they are."""
+    """Suggests changes that make the input cheaper. Changes that keep the data and the model as they are come first."""
     options = input_options(dataset, plan, split="train", mode=tf_estimator.ModeKeys.TRAIN)
     usual = dataclasses.replace(options, shuffle_buffer=shuffle_rows(dataset, "train", None))
     in_memory = is_held(dataset, "train", options)

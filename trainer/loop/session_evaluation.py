@@ -1,6 +1,7 @@
-"""Evaluates the checkpoints of a training by one graph in one session.
+"""Evaluates the checkpoints of a training with one graph in one session, which saves building them for each checkpoint.
 
-With a strategy, on a TPU, and where a model brings hooks of its own for evaluations, `Estimator.evaluate` does it.
+`Estimator.evaluate` is used instead with a distribution strategy, on a TPU, or if a model has evaluation hooks of its
+own.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
 
 
 class SessionEvaluation:
-    """Evaluates checkpoints of an Estimator, as its `evaluate` does.
+    """Evaluates checkpoints of an Estimator, with the same results as `Estimator.evaluate`.
 
     Args:
       estimator: the Estimator.
-      read: its `input_fn` for EVAL, as it takes `params`.
-      steps: how many batches are evaluated; None: all.
-      keep: whether the model runs on one device, so that a session can be kept.
+      read: the `input_fn` for EVAL; takes Estimator's `params`.
+      steps: the number of batches to evaluate; None: all.
+      keep: whether to keep a session; only possible if the model runs on one device. False: use `Estimator.evaluate`.
     """
 
     def __init__(
@@ -46,7 +47,10 @@ class SessionEvaluation:
         self._in_session = keep
 
     def __call__(self, checkpoint: str) -> Mapping[str, Any]:
-        """The metrics of a checkpoint by name, and its `global_step`; they are written for TensorBoard, too."""
+        """Evaluates a checkpoint.
+
+        Returns the metrics by name, and `global_step`. The metrics are also written for TensorBoard.
+        """
         if self._graph is None and self._in_session:
             self._build()
         if self._graph is None:
@@ -59,20 +63,22 @@ class SessionEvaluation:
             return self._evaluate(self._graph.session, *self._graph.fetches)
 
     def close(self) -> None:
-        """Frees the session; the next evaluation makes a new one."""
+        """Closes the session; the next evaluation makes a new one."""
         if self._graph is not None:
             self._graph.close()
             self._graph = None
 
     def _build(self) -> None:
+        """Builds the graph and its session, unless the model has evaluation hooks of another package."""
         self._graph = SessionGraph(self._estimator, tf_estimator.ModeKeys.EVAL, lambda: self._read({}), self._fetches)
-        # Hooks of other packages may add to the graph, which is finished. Those of this one do not.
+        # Hooks of other packages may want to add ops to the graph, which is already finished. The hooks of this package
+        # do not.
         self._in_session = all(type(hook).__module__.startswith("trainer.") for hook in self._hooks)
         if not self._in_session:
             self.close()
 
     def _fetches(self, spec: Any) -> tuple[dict[str, Any], list[Any]]:
-        """The metrics' values by name, and what a batch does to them."""
+        """Returns the tensors of the metrics by name, and the ops that update the metrics with a batch."""
         self._hooks = list(spec.evaluation_hooks)
         metrics = dict(spec.eval_metric_ops or {})
         metrics.setdefault("loss", tf.compat.v1.metrics.mean(spec.loss))
@@ -83,6 +89,9 @@ class SessionEvaluation:
     def _evaluate(
         self, session: tf.compat.v1.Session, values: Mapping[str, Any], updates: Sequence[Any]
     ) -> Mapping[str, Any]:
+        """Runs the evaluation: updates the metrics for each batch, calling the hooks as Estimator would, and writes
+        them.
+        """
         for hook in self._hooks:
             hook.begin()
         fetches: dict[Any, Any] = {None: updates}
@@ -111,8 +120,10 @@ class SessionEvaluation:
 
 
 def _value(metric: Any) -> Any:
+    """Returns the value of a metric: the first part of TensorFlow 1's (value, update), or a Keras metric's result."""
     return metric[0] if isinstance(metric, tuple) else metric.result()
 
 
 def _update(metric: Any) -> Any:
+    """Returns the op that updates a metric with a batch."""
     return metric[1] if isinstance(metric, tuple) else metric.updates

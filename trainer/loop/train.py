@@ -1,4 +1,4 @@
-"""Trains a model: builds the Estimator, runs `train_and_evaluate` in this task's role, exports, writes metrics."""
+"""Trains a model: builds the Estimator, performs this process's role in the training, exports, and writes metrics."""
 
 from __future__ import annotations
 
@@ -83,16 +83,20 @@ ModeKeys = tf_estimator.ModeKeys
 
 @dataclasses.dataclass(frozen=True)
 class TrainingTask:
-    """The training in this process.
+    """The part of a training that this process does.
 
     Attributes:
-      options, dataset, estimator, display: what is trained, and where progress is shown.
-      exports: keep the best checkpoint, and export it and the last one.
-      watch: measures evaluations.
-      evaluations: record what is evaluated.
-      say: called with what is done between steps.
-      start: where the input begins.
-      stopwatch, profiled: what --profile measures.
+      options: the plan of the training.
+      dataset: the dataset.
+      estimator: the Estimator.
+      display: shows progress.
+      exports: keeps the best checkpoint, and exports it and the last checkpoint.
+      watch: computes the metrics of evaluations.
+      evaluations: records evaluations.
+      say: shows what is done between steps, on the status line.
+      start: the place where the input begins.
+      stopwatch: measures the phases of the training.
+      profiled: with --profile, measures and traces steps; else None.
     """
 
     options: TrainingPlan
@@ -113,11 +117,15 @@ class TrainingTask:
 
     @property
     def steps_an_epoch(self) -> float:
-        """How many steps read as many examples as the train split has; a round of boosting reads them all."""
+        """The number of steps that read as many examples as the train split has; 1 for boosted trees, where a step
+        is a round.
+        """
         return 1.0 if is_grown(self.options.model) else self.options.steps_an_epoch(self.dataset)
 
     def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], Any]:
-        """Returns a split's `input_fn`, as Estimator calls it; `params` holds the batch size where a TPU sets it."""
+        """Returns the `input_fn` of a split for Estimator. Its argument `params` holds the batch size if a TPU sets
+        it.
+        """
         options = input_options(self.dataset, self.options, split=split, mode=mode, replicas=replicas_of(self.config))
 
         def read(params: Mapping[str, Any]) -> tf.data.Dataset:
@@ -138,7 +146,7 @@ class TrainingTask:
         return SessionEvaluation(self.estimator, read, steps, keep=on_one_device)
 
     def latest_step(self) -> int:
-        """Returns the global step of the last checkpoint; 0 if there is none."""
+        """Returns the global step of the last checkpoint; 0 if there is no checkpoint."""
         checkpoint = tf.train.latest_checkpoint(self.options.model_dir)
         return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
@@ -146,21 +154,21 @@ class TrainingTask:
 def train(
     dataset: OpenDataset, options: TrainingPlan, display: Display, *, began: float | None = None
 ) -> Trained | None:
-    """Trains a model, in the role that TF_CONFIG gives this process (without it, as a single process).
+    """Trains a model, in the role that TF_CONFIG gives this process; without TF_CONFIG, as a single process.
 
     Args:
-      dataset: what it is trained on.
-      options: those of the training.
+      dataset: the dataset.
+      options: the plan of the training.
       display: shows progress.
-      began: when the command began, by `time.monotonic`, for `--profile`; None: now.
+      began: the value of `time.monotonic()` when the command began, for `--profile`; None: now.
 
     Returns:
-      The result; None for a worker or chief of a cluster, where the evaluator evaluates and exports.
+      The result. None for a chief or worker of a cluster: the evaluator evaluates and exports.
 
     Raises:
-      UsageError: an unknown model or hyper-parameter, a model directory that contains another model, or --augment
-        without images.
-      MillraceError: the training failed, or another one is writing to the model directory.
+      UsageError: the model or a hyper-parameter is unknown, the model directory contains another model, or --augment is
+        given without images.
+      MillraceError: the training failed, or another training is writing to the model directory.
     """
     stopwatch = Stopwatch(began)
     check_stays_within(options.model_dir)
@@ -170,13 +178,13 @@ def train(
         options.model_dir,
         save_checkpoints_steps=options.save_checkpoints_steps,
         keep_checkpoint_max=options.keep_checkpoints,
-        # Nothing reads graph.pbtxt and *.meta, which take seconds to write where a graph is large: TensorBoard has the
-        # graph from the events.
+        # graph.pbtxt and *.meta are not written: nothing reads them, and writing a large graph takes seconds.
+        # TensorBoard reads the graph from the events.
         checkpoint_save_graph_def=False,
-        experimental_max_worker_delay_secs=0,  # a worker waits for the chief itself
+        experimental_max_worker_delay_secs=0,  # `wait_for_chief` does the waiting
     )
     check_shared(options.batch_size, replicas_of(config))
-    # Of a cluster the chief alone: workers and evaluators share the folder with it.
+    # In a cluster only the chief locks the folder, which workers and evaluators share.
     with folders.locked(options.model_dir) if config.is_chief else contextlib.nullcontext(True) as is_free:
         if not is_free:
             raise MillraceError(
@@ -192,14 +200,24 @@ def prepared_task(
 ) -> TrainingTask:
     """Prepares the model directory, the Estimator and the place where the input begins.
 
-    Its arguments and errors are those of `train`, and `config` is a `RunConfig`.
+    Args:
+      dataset: the dataset.
+      options: the plan of the training.
+      hparams: the model's hyper-parameters.
+      config: the `RunConfig`.
+      display: shows progress.
+      stopwatch: measures the phases of the training.
+
+    Raises:
+      UsageError: the options do not fit the dataset or the model directory.
+      MillraceError: the model directory has no valid checkpoint, or no model can be built for the dataset.
     """
     options = with_label(dataset, options)
     class_weights = (options.label or AS_IT_IS).class_weights
     watch = Watch(dataset, class_weights)
     if options.model in BUILT_IN and config.is_chief and not class_weights and asks_for_class_weights(dataset):
         display.line(f"note: class_weights: balanced: {options.model} counts examples alike, and not classes")
-    if options.model in BUILT_IN:  # refused before it is recorded, whatever the vocabulary of the label is called
+    if options.model in BUILT_IN:  # refuses an unknown metric before it is recorded
         best_metric(dict.fromkeys(metric_names(classes_of(dataset), class_weights)), options.best_metric)
     if config.is_chief:
         begin(dataset, options, hparams, display)
@@ -219,7 +237,7 @@ def prepared_task(
         return task
     step = task.latest_step()
     ended = ended_early(options, step) if step < options.max_steps else None
-    if ended is not None:  # it goes no further
+    if ended is not None:  # the training has already ended early
         options = dataclasses.replace(options, max_steps=step)
         if config.is_chief:
             mark_ended(options.model_dir, ended)
@@ -232,8 +250,8 @@ def begin(dataset: OpenDataset, options: TrainingPlan, hparams: Any, display: Di
     """Prepares the model directory: recovers a valid checkpoint, writes `model.json`, and removes stale files.
 
     Raises:
-      UsageError: its checkpoints are of another training.
-      MillraceError: it contains checkpoints, but none is valid.
+      UsageError: the directory's checkpoints belong to another training.
+      MillraceError: the directory has checkpoints, but none of them is valid.
     """
     training = describe_training(
         dataset,
@@ -258,7 +276,9 @@ def begin(dataset: OpenDataset, options: TrainingPlan, hparams: Any, display: Di
 
 
 def run_task(task: TrainingTask) -> Trained | None:
-    """Performs this task's role: trains, evaluates or serves parameters."""
+    """Performs this process's role: trains, evaluates, or serves parameters. Returns the result in the role that
+    exports.
+    """
     config, model_dir = task.config, task.options.model_dir
     if not config.cluster_spec or config.task_type == "evaluator":
         remove_temporary_exports(model_dir)
@@ -283,7 +303,7 @@ def run_task(task: TrainingTask) -> Trained | None:
 
 
 def grow_trees(task: TrainingTask) -> None:
-    """Grows and evaluates boosted trees. Trees that a killed process has saved are not grown again."""
+    """Grows and evaluates boosted trees. Trees that an earlier, killed process has saved are not grown again."""
     ended = "the trees were grown before"
     if not task.latest_step():
         _, hparams = find_model(task.options)
@@ -293,7 +313,9 @@ def grow_trees(task: TrainingTask) -> None:
 
 
 def take_steps(task: TrainingTask) -> None:
-    """Trains up to the last step, as the task that the `RunConfig` names; without a cluster, evaluates on the way."""
+    """Trains up to the last step, in the role that the `RunConfig` names. Without a cluster, also evaluates the
+    checkpoints.
+    """
     options, config = task.options, task.config
     hooks: list[Any] = []
     if config.is_chief:
@@ -321,9 +343,9 @@ def take_steps(task: TrainingTask) -> None:
 
 
 def evaluate_continuously(task: TrainingTask) -> Trained:
-    """Evaluates new checkpoints until training has ended, which is the evaluator's role.
+    """Evaluates new checkpoints until the training has ended. This is the evaluator's role.
 
-    Estimator's own loop ends only at max_steps, and so never if training stops early.
+    Estimator's own loop is not used: it ends only at max_steps, so it would never end if the training stops early.
     """
     started = time.monotonic()
     evaluated = None
@@ -339,9 +361,9 @@ def evaluate_continuously(task: TrainingTask) -> Trained:
             try:
                 if evaluate_checkpoint(task, checkpoint)["global_step"] >= task.options.max_steps:
                     break
-            except (ValueError, tf.errors.NotFoundError):  # as TensorFlow says that there is no such file
+            except (ValueError, tf.errors.NotFoundError):  # TensorFlow's errors for a missing file
                 if tf.io.gfile.exists(f"{checkpoint}.index"):
-                    raise  # else the chief, which keeps the latest few, has removed it meanwhile
+                    raise  # otherwise the chief has removed the checkpoint, because it keeps only the latest
         last = tf.train.latest_checkpoint(model_dir)
         if last != evaluated:
             evaluate_checkpoint(task, last)
@@ -349,12 +371,12 @@ def evaluate_continuously(task: TrainingTask) -> Trained:
 
 
 def evaluate_checkpoint(task: TrainingTask, checkpoint: str) -> Metrics:
-    """Evaluates one checkpoint, keeps it if it is the best, records the evaluation and reports it."""
+    """Evaluates a checkpoint, keeps it if it is the best, records the evaluation and prints it."""
     options = task.options
     task.say(f"evaluating on {options.eval_split}")
     with task.stopwatch.phase(Phase.EVALUATIONS):
         metrics = plain_metrics(task.evaluation(checkpoint))
-    # In this order: if the process is killed between them, both are repeated.
+    # The checkpoint is kept before the evaluation is recorded: if the process is killed in between, both are repeated.
     with task.stopwatch.phase(Phase.EXPORTS):
         is_best = task.exports.consider(checkpoint, metrics)
     task.evaluations.add(metrics, task.watch.last, is_best=is_best)
@@ -364,9 +386,15 @@ def evaluate_checkpoint(task: TrainingTask, checkpoint: str) -> Metrics:
 
 
 def conclude(task: TrainingTask, *, steps: int | None, seconds: float) -> Trained:
-    """Writes the final export, and the metrics and reports of the recommended one: the best if there is one.
+    """Writes the final export, and the metrics and reports of the recommended export.
 
-    They are of the evaluation split and, if asked, `test`.
+    The recommended export is the best one, or the final one if there is no best export. It is evaluated on the
+    evaluation split and, if requested, on `test`.
+
+    Args:
+      task: the training in this process.
+      steps: the number of steps trained this time; None in the evaluator's role.
+      seconds: the time of the training.
     """
     options = task.options
     task.dataset.check_sizes()  # a shard that was truncated between two records while it was read caused no error
@@ -378,7 +406,9 @@ def conclude(task: TrainingTask, *, steps: int | None, seconds: float) -> Traine
     with task.stopwatch.phase(Phase.EXPORTS):
         exports = task.exports.write(task.estimator, checkpoint)
     if BEST in exports:
-        checkpoint = os.path.join(exports[BEST], "variables", "variables")  # whether it is kept any more or not
+        checkpoint = os.path.join(
+            exports[BEST], "variables", "variables"
+        )  # the export's own copy: the checkpoint itself may already be removed
     metrics: dict[str, Metrics] = {}
     pages: dict[str, str] = {}
     for split in options.evaluated_splits:
@@ -415,7 +445,7 @@ def conclude(task: TrainingTask, *, steps: int | None, seconds: float) -> Traine
 
 
 def profile_of(task: TrainingTask) -> Profile | None:
-    """Returns where the time went until now, and the setting most worth trying; None without `--profile`."""
+    """Returns where the time went until now, with a suggestion; None without `--profile`."""
     if task.profiled is None:
         return None
     task.stopwatch.enter(Phase.REST)
@@ -426,10 +456,10 @@ def profile_of(task: TrainingTask) -> Profile | None:
 
 
 def promoted(trained: Trained, task: TrainingTask, to: str) -> Trained:
-    """Promotes the best export; a refusal is no failure of the training.
+    """Promotes the best export, and returns the result with the decision. A refusal does not make the training fail.
 
     Raises:
-      MillraceError: it could not be decided; the training is complete.
+      MillraceError: no decision could be made; the training itself is complete.
     """
     promote_options = PromoteOptions(
         export=trained.export_dir, to=to, data_dir=task.options.data_dir, trust=task.options.trust

@@ -1,6 +1,6 @@
 """Saves and recovers checkpoints, removes temporary files, and explains failures inside TensorFlow.
 
-Incomplete files always have temporary names.
+A file or folder that is not complete always has a temporary name.
 """
 
 from __future__ import annotations
@@ -30,10 +30,16 @@ from trainer.spec.options import TrainOptions
 
 @contextlib.contextmanager
 def explain_failures(dataset: OpenDataset, options: TrainOptions) -> Iterator[None]:
-    """Turns a NaN loss, a full disk, an unreadable shard and an incompatible checkpoint into a MillraceError.
+    """Turns TensorFlow's errors in a `with` block into errors with advice.
+
+    This applies to a NaN loss, a full disk, an unreadable shard and an incompatible checkpoint.
+
+    Args:
+      dataset: the dataset, whose shards are read to find a damaged one.
+      options: the options of the training.
 
     Raises:
-      MillraceError: one of these failures; any other error passes through.
+      MillraceError: one of these failures; any other error passes through unchanged.
     """
     hook = threading.excepthook
     threading.excepthook = _without_disk_errors(hook, options.model_dir)
@@ -56,12 +62,14 @@ def explain_failures(dataset: OpenDataset, options: TrainOptions) -> Iterator[No
 
 
 def _is_not_about_nan(record: logging.LogRecord) -> bool:
-    """A filter of TensorFlow's log without the line that comes before the error of a loss that is NaN."""
+    """A log filter that drops TensorFlow's "Model diverged" line; the error for a NaN loss follows it anyway."""
     return not str(record.msg).startswith("Model diverged")
 
 
 def _without_disk_errors(hook: Callable[[Any], Any], model_dir: str) -> Callable[[Any], None]:
-    """A `threading.excepthook` without tracebacks for a full disk, which the main thread reports too."""
+    """Returns a `threading.excepthook` that prints no traceback for a full disk, since the main thread reports it
+    too.
+    """
 
     def filtered(failed: Any) -> None:
         if disk_error(failed.exc_value, model_dir) is None:
@@ -71,6 +79,7 @@ def _without_disk_errors(hook: Callable[[Any], Any], model_dir: str) -> Callable
 
 
 def _find_cause(dataset: OpenDataset, options: TrainOptions, error: tf.errors.OpError) -> None:
+    """Raises the error for a damaged shard or an incompatible checkpoint, if one of them explains a failed step."""
     print("a step failed; reading the shards one by one, in case one is damaged", file=sys.stderr, flush=True)
     for split in dataset.splits:
         unreadable = find_unreadable_shard(dataset, split)
@@ -84,7 +93,7 @@ def _find_cause(dataset: OpenDataset, options: TrainOptions, error: tf.errors.Op
 
 
 def nan_error(model_dir: str, problem: str) -> MillraceError:
-    """Returns the error for NaN, with advice; `problem` says where it occurred."""
+    """Returns the error for NaN values, with advice; `problem` says where they occurred."""
     return MillraceError(
         f"{_prefix(model_dir)}{problem}. Try a lower learning_rate (--hparams), and check the features and labels for "
         f"NaN and very large values.{_last_checkpoint(model_dir)}"
@@ -92,9 +101,11 @@ def nan_error(model_dir: str, problem: str) -> MillraceError:
 
 
 def disk_error(error: BaseException, model_dir: str) -> MillraceError | None:
-    """Returns the error for a disk that is full, over quota or read-only, with advice; None for another cause.
+    """Returns the error for a disk that is full, over quota or read-only, with advice; None if `error` has another
+    cause.
 
-    The last checkpoint is still valid: a new one is written to other files, and named only when it is complete.
+    The last checkpoint is still valid after such an error: a new checkpoint is written to other files, and is named in
+    the file `checkpoint` only when it is complete.
     """
     if isinstance(error, MillraceError) and not isinstance(error.__cause__, OSError):
         return None
@@ -108,10 +119,12 @@ def disk_error(error: BaseException, model_dir: str) -> MillraceError | None:
 
 
 def _prefix(model_dir: str) -> str:
+    """Returns the beginning of a message: the model directory and a colon; '' without a directory."""
     return f"{model_dir}: " if model_dir else ""
 
 
 def _last_checkpoint(model_dir: str) -> str:
+    """Returns the end of a message: the last checkpoint, and how to export the best one."""
     if not model_dir:
         return ""
     checkpoint = tf.train.latest_checkpoint(model_dir)
@@ -123,10 +136,10 @@ def _last_checkpoint(model_dir: str) -> str:
 
 
 def check_stays_within(model_dir: str) -> None:
-    """Refuses a model directory whose files lead elsewhere, where a training would then remove files.
+    """Refuses a model directory whose links or names lead outside of it, because a training removes files there.
 
     Raises:
-      MillraceError: a folder of exports is a link, or `checkpoint` names what does not lie in the directory.
+      MillraceError: a folder of exports is a link, or `checkpoint` names a file outside the directory.
     """
     named_checkpoints(model_dir)
     folders.refuse_links(model_dir, folders.links_to(model_dir, [f"export/{BEST}", f"export/{FINAL}"]))
@@ -142,19 +155,27 @@ _FILES = re.compile(
 
 
 def remove_temporary_files(model_dir: str) -> None:
-    """Removes incomplete checkpoints and small files. Only the process that writes them may call this, before that."""
+    """Removes incomplete checkpoints and incomplete small files.
+
+    Only the process that writes them may call this, before it writes.
+    """
     remove_named(model_dir, _FILES.pattern)
 
 
 def remove_temporary_exports(model_dir: str) -> None:
-    """Removes incomplete exports. Only the process that exports may call this, before that."""
+    """Removes incomplete exports. Only the process that exports may call this, before it exports."""
     exports = os.path.join(model_dir, "export")
     for name in tf.io.gfile.listdir(exports) if tf.io.gfile.isdir(exports) else []:
         remove_named(os.path.join(exports, name.rstrip("/")), rf"{TEMPORARY}.*|{_FILES.pattern}")
 
 
 def remove_named(folder: str, names: str) -> None:
-    """Removes the files and folders in a folder whose whole names match a regular expression."""
+    """Removes files and folders from a folder.
+
+    Args:
+      folder: the folder.
+      names: a regular expression that must match the whole name.
+    """
     for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []:
         if not re.fullmatch(names, name.rstrip("/")):
             continue
@@ -165,7 +186,7 @@ def remove_named(folder: str, names: str) -> None:
             tf.io.gfile.remove(path)
 
 
-GRAPH_BYTES = 8 << 20  # of a graph for TensorBoard, which cannot show a larger one
+GRAPH_BYTES = 8 << 20  # TensorBoard cannot show a larger graph
 CheckpointSaverHook: Any = tf.compat.v1.train.CheckpointSaverHook
 
 
@@ -174,7 +195,7 @@ def with_safe_saving(spec: Any, config: Any) -> Any:
 
     Args:
       spec: an `EstimatorSpec`.
-      config: the `RunConfig`, which says where and how often to save, and whether with the graph.
+      config: the `RunConfig`, which says where and how often to save, and whether to write the graph.
     """
     own = [h for h in (*spec.training_hooks, *spec.training_chief_hooks) if isinstance(h, CheckpointSaverHook)]
     steps, secs = config.save_checkpoints_steps, config.save_checkpoints_secs
@@ -191,20 +212,22 @@ def with_safe_saving(spec: Any, config: Any) -> Any:
 
 
 class SaveCheckpoints(CheckpointSaverHook):
-    """Saves checkpoints like Estimator's own hook, periodically and at the end, with these differences:
+    """Saves checkpoints like Estimator's own hook, periodically and at the end, but more safely.
 
-    * It does not save again the checkpoint that training has just resumed from. Its files would be opened for writing,
+    The differences are:
+
+    * It does not save the checkpoint again from which training has just resumed. Its files would be opened for writing,
       and a full disk or a kill at that moment would destroy the last good checkpoint.
     * It does not save NaN or infinite variables, from which training could not recover.
-    * If the disk refuses a write, training ends with an error. (For a file that is too large, TensorFlow raises
-      OutOfRangeError, which its sessions treat as the end of the input.)
+    * If the disk refuses a write, training ends with an error. (If a file is too large, TensorFlow raises
+      OutOfRangeError, which its sessions would treat as the end of the input.)
     """
 
     def __init__(
         self, model_dir: str, *, save_steps: int | None, save_secs: float | None, saver: Any, save_graph: bool
     ) -> None:
         super().__init__(model_dir, save_secs, save_steps, saver=saver, save_graph_def=save_graph)
-        summary_writer(model_dir)  # before a hook opens it, which would write a graph that is not complete
+        summary_writer(model_dir)  # opened first: a hook would open it with an incomplete graph
         self._model_dir = model_dir
         self._save_graph = save_graph
         self._names: list[str] = []
@@ -212,6 +235,7 @@ class SaveCheckpoints(CheckpointSaverHook):
         self._starting = False
 
     def begin(self) -> None:
+        """Adds the op that checks whether all variables are finite."""
         super().begin()
         variables = [v for v in tf.compat.v1.trainable_variables() if v.dtype.base_dtype.is_floating]
         self._names = [v.op.name for v in variables]
@@ -222,11 +246,12 @@ class SaveCheckpoints(CheckpointSaverHook):
         self._all_finite = tf.stack(finite) if finite else tf.constant([], tf.bool)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
+        """Writes the graph for TensorBoard, and saves the first checkpoint unless training has resumed from it."""
         graph = session.graph
         if self._save_graph:
             tf.io.write_graph(graph.as_graph_def(add_shapes=True), self._model_dir, "graph.pbtxt")
         step = session.run(self._global_step_tensor)
-        if not step and graph.as_graph_def().ByteSize() <= GRAPH_BYTES:  # a training that resumes has written it
+        if not step and graph.as_graph_def().ByteSize() <= GRAPH_BYTES:  # a resumed training wrote it at step 0
             summary_writer(self._model_dir).add_graph(graph)  # for TensorBoard
         self._starting = True
         self._save(session, step)
@@ -234,7 +259,7 @@ class SaveCheckpoints(CheckpointSaverHook):
         self._timer.update_last_triggered_step(step)
 
     def _save(self, session: Any, step: Any) -> bool:
-        """Called by the base class; returns whether a listener requests to stop training."""
+        """Saves a checkpoint; called by the base class. Returns whether a listener requests to stop training."""
         for listener in self._listeners:
             listener.before_save(session, step)
         try:
@@ -254,6 +279,7 @@ class SaveCheckpoints(CheckpointSaverHook):
         return stop
 
     def _check_finite(self, session: Any, step: Any) -> None:
+        """Raises an error that names the variables with NaN or infinite values."""
         finite = session.run(self._all_finite)
         broken = [name for name, good in zip(self._names, finite, strict=True) if not good]
         if broken:
@@ -268,18 +294,18 @@ _INDEX = re.compile(r"(model\.ckpt-([0-9]+))\.index")
 def recover_checkpoint(model_dir: str, report: Callable[[str], None]) -> str | None:
     """Makes the file `checkpoint` name the latest valid checkpoint; deletes nothing.
 
-    Reads the checkpoints completely, the latest first, until one is valid: TensorFlow compares its tensors with their
-    checksums.
+    Checkpoints are read completely, the latest first, until one is valid. While reading, TensorFlow compares the
+    tensors with their checksums.
 
     Args:
       model_dir: the model directory.
-      report: called with a line for each skipped checkpoint.
+      report: prints a message; called for each skipped checkpoint.
 
     Returns:
-      The checkpoint, as from `tf.train.latest_checkpoint`; None if there is none.
+      The path of the checkpoint, as `tf.train.latest_checkpoint` returns it; None if there is none.
 
     Raises:
-      MillraceError: there are checkpoints, but none is valid; or a name leads out of the directory.
+      MillraceError: there are checkpoints, but none of them is valid; or a name leads outside the directory.
     """
     named = named_checkpoints(model_dir)
     candidates = named or _found(model_dir)
@@ -302,16 +328,16 @@ def recover_checkpoint(model_dir: str, report: Callable[[str], None]) -> str | N
 
 
 def name_checkpoints(model_dir: str, names: Sequence[str]) -> None:
-    """Writes the file `checkpoint`, which names the checkpoints that there are, the latest last.
+    """Writes the file `checkpoint`, which names the existing checkpoints, the latest last.
 
-    TensorFlow's own function does not take such names of a directory with a relative path, or in a bucket.
+    TensorFlow's own function does not accept names without a path for a directory with a relative path or in a bucket.
     """
     lines = [f'model_checkpoint_path: "{names[-1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in names)]
     storage.write_bytes(layout.join(model_dir, "checkpoint"), "".join(f"{line}\n" for line in lines).encode())
 
 
 def checkpoint_fault(checkpoint: str) -> str | None:
-    """Reads a checkpoint completely; returns what is wrong with it, or None if it is valid."""
+    """Reads a checkpoint completely. Returns what is wrong with it, or None if it is valid."""
     try:
         reader = tf.train.load_checkpoint(checkpoint)
         for name in reader.get_variable_to_shape_map():
@@ -323,6 +349,6 @@ def checkpoint_fault(checkpoint: str) -> str | None:
 
 
 def _found(model_dir: str) -> list[str]:
-    """The checkpoints whose index files exist, oldest first."""
+    """Returns the checkpoints that have an index file, oldest first."""
     matches = [match for name in storage.listdir(model_dir) if (match := _INDEX.fullmatch(name))]
     return [layout.join(model_dir, match[1]) for match in sorted(matches, key=lambda match: int(match[2]))]

@@ -1,8 +1,9 @@
-"""Records the order in which a training reads (`input.json`), so that one that resumes goes on where it was.
+"""Records the order in which a training reads its input (`input.json`), so that a resumed training continues where it
+was.
 
-A step reads one batch, and with --seed and --deterministic the order of every epoch is known. So the step of a
-checkpoint says how much was read, from where this order began: at step 0, or where the training was resumed with other
-settings.
+A step reads one batch, and with --seed and --deterministic the order of every epoch is fixed. The step of a checkpoint
+therefore tells how many records were read since this order began. The order began at step 0, or at the step where the
+training was resumed with other settings.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from trainer.data.input_options import InputOptions, Position
 
 INPUT_JSON = "input.json"
 _UNKNOWN = "a place in an epoch is known only with --seed and --deterministic, and not with parameter servers"
-_ORDER = ("seed", "shuffle_buffer", "cache_bytes", "cycle_length")  # of InputOptions
+_ORDER = ("seed", "shuffle_buffer", "cache_bytes", "cycle_length")  # fields of InputOptions that the order depends on
 
 
 class InputOrder(Strict):
-    """An order, and since when it is followed.
+    """A reading order, and the step at which it began.
 
     Attributes:
-      step, epoch: the order began at this step with this epoch.
-      settings: what the order depends on: the dataset's run, the records a step, options of the input.
+      step: the step at which the order began.
+      epoch: the epoch with which the order began.
+      settings: everything that the order depends on: the dataset's run, the number of records in a step, and options of
+        the input.
     """
 
     format_version: Literal[1] = 1
@@ -39,26 +42,27 @@ class InputOrder(Strict):
 def resume_input(
     model_dir: str, dataset: OpenDataset, options: InputOptions, *, step: int, records: int, exact: bool
 ) -> tuple[Position, str]:
-    """Finds where the input of a training begins, and notes the order that it follows.
+    """Finds where the input of a training begins, and records the order that it will follow.
 
     Args:
       model_dir: the model directory.
-      dataset: what is read.
+      dataset: the dataset.
       options: how the train split is read.
-      step: that of the checkpoint that training resumes from; 0: it begins.
-      records: that one step reads, all replicas together.
-      exact: whether each step reads the next batch of one order: with a seed, deterministically, and by one process.
+      step: the step of the checkpoint from which the training resumes; 0 if it begins.
+      records: the number of records that one step reads, over all replicas.
+      exact: whether each step reads the next batch of a single fixed order: with a seed, deterministically, in one
+        process.
 
     Returns:
-      The first record that training has not read by that step; where that cannot be known, the beginning of an epoch.
-      And a line that says so; empty for a training that has just begun.
+      A place and a message. The place is the first record that the training has not read by that step, or the beginning
+      of an epoch if that cannot be known. The message describes the place; it is empty for a training that begins.
     """
     path = layout.join(model_dir, INPUT_JSON)
     rows = dataset.rows("train")
     settings = {"data_run": dataset.run, "batch_size": records, **{name: getattr(options, name) for name in _ORDER}}
-    if dataset.image_schema is not None:  # the limit follows from the memory that is available
+    if dataset.image_schema is not None:  # the limit depends on the available memory
         in_memory = is_held(dataset, "train", options)
-        windows = dataset.image_schema.pairs and not in_memory  # whose size follows from the limit
+        windows = dataset.image_schema.pairs and not in_memory  # the size of a window depends on the limit
         settings |= {"cache_bytes": options.cache_bytes if windows else 0, "in_memory": in_memory}
     stored_order = _read(path) if step else None
     followed = InputOrder(step=0, epoch=0, settings=settings) if stored_order is None else stored_order
@@ -77,7 +81,7 @@ def resume_input(
 
 
 def _read(path: str) -> InputOrder | None:
-    """The order that was noted; None if there is none."""
+    """Returns the recorded order; None if there is none, or the file is damaged."""
     try:
         return InputOrder.model_validate_json(storage.read_bytes(path)) if storage.exists(path) else None
     except ValidationError:
@@ -85,7 +89,7 @@ def _read(path: str) -> InputOrder | None:
 
 
 def _why_not_exact(noted: InputOrder | None, settings: dict[str, Any], step: int) -> str:
-    """Why it cannot be known which records of an epoch were read; empty if it can."""
+    """Returns why it is unknown which records of an epoch were read; '' if it is known."""
     if noted is None:
         return f"the checkpoint's order is unknown ({INPUT_JSON} is missing or damaged)"
     if step < noted.step:

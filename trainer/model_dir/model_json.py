@@ -1,6 +1,7 @@
-"""`model.json`: the model in a model directory, and the data that it was trained on.
+"""Reads and writes `model.json`, which describes the model in a model directory and the data that it was trained on.
 
-`evaluations.json`: all evaluations of a training. Early stopping and studies read it, here without TensorFlow.
+Also reads `evaluations.json`, which lists all evaluations of a training, and `rounds.json`. Early stopping and studies
+read them without importing TensorFlow.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from trainer.spec.task_spec import LabelScale
 FORMAT_VERSION = 1
 
 EVALUATIONS = "evaluations.json"
-ROUNDS = "rounds.json"  # of boosted trees: the loss after each round, by split
+ROUNDS = "rounds.json"  # boosted trees' losses after each round, by split
 
 Metrics = dict[str, float]
 
 
 def read_evaluations(model_dir: str) -> list[Metrics]:
-    """Returns the metrics of each evaluation, with `global_step`, in the order of steps; empty before the first one."""
+    """Returns the metrics of each evaluation, with `global_step`, in the order of steps; empty before the first
+    evaluation.
+    """
     path = layout.join(model_dir, EVALUATIONS)
     if not storage.exists(path):
         return []
@@ -38,7 +41,9 @@ def read_evaluations(model_dir: str) -> list[Metrics]:
 
 
 def read_rounds(model_dir: str) -> dict[str, list[float]]:
-    """Returns the losses of boosted trees by split, a number for each round; empty where none were noted."""
+    """Returns the losses of boosted trees: for each split, one number for each round; empty if there is no such
+    record.
+    """
     path = layout.join(model_dir, ROUNDS)
     if not storage.exists(path):
         return {}
@@ -54,7 +59,7 @@ _PACKAGES = ("tensorflow", "tensorflow-estimator", "tensorflow-transform", "tf_k
 
 
 class TrainedOn(Strict):
-    """The dataset run that a model was trained on."""
+    """The run of a dataset that a model was trained on."""
 
     path: str
     name: str
@@ -63,7 +68,9 @@ class TrainedOn(Strict):
 
 
 class RecordedPlan(Strict):
-    """How long a training is, how it is evaluated, and how its model sees the label; see `trainer.loop.plan`."""
+    """How long a training is, how it is evaluated, and on which scale the model learns the label; see
+    `trainer.loop.plan`.
+    """
 
     batch_size: int
     max_steps: int
@@ -78,7 +85,7 @@ class RecordedPlan(Strict):
 class RecordedTraining(Strict):
     """One training: model, hyper-parameters, data, augmentation and plan.
 
-    `warm_start_from` is the checkpoint that it was asked to begin with.
+    `warm_start_from` is the path from which the training was asked to take its first weights; None if it was not.
     """
 
     started: str
@@ -92,7 +99,7 @@ class RecordedTraining(Strict):
 
 
 class ModelManifest(Strict):
-    """The content of `model.json`: the training that writes the checkpoints."""
+    """The content of `model.json`: the training that writes the directory's checkpoints."""
 
     format_version: Literal[1] = 1
     current: RecordedTraining
@@ -107,7 +114,10 @@ def describe_training(
     warm_start_from: str | None = None,
     plan: RecordedPlan,
 ) -> RecordedTraining:
-    """Returns the entry for a training that begins now. Tuples in `hparams` become lists, as in JSON."""
+    """Returns the record of a training that begins now.
+
+    Tuples in `hparams` become lists, as in JSON.
+    """
     versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return RecordedTraining(
         started=f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -127,10 +137,10 @@ def describe_training(
 
 
 def read_model_manifest(model_dir: str) -> ModelManifest | None:
-    """Reads `model_dir/model.json`; None if it does not exist.
+    """Reads `model.json` in a model directory; returns None if it does not exist.
 
     Raises:
-      MillraceError: it cannot be parsed.
+      MillraceError: the file cannot be parsed.
     """
     path = layout.join(model_dir, MODEL_JSON)
     if not storage.exists(path):
@@ -140,26 +150,30 @@ def read_model_manifest(model_dir: str) -> ModelManifest | None:
 
 
 def model_dir_of(path: str) -> str | None:
-    """Returns the model directory at a path, or around the export there, at most three folders up; else None."""
+    """Finds the model directory to which a path belongs.
+
+    The path may be the model directory itself, or an export in it: up to three parent folders are searched. Returns
+    None if there is no model directory.
+    """
     for _ in range(4):
         if storage.exists(layout.join(path, MODEL_JSON)):
             return path
         path = os.path.dirname((path if "://" in path else os.path.abspath(path)).rstrip("/"))
         if "://" not in path and not os.path.isabs(path):
-            return None  # a bucket and the root lie in no folder
+            return None  # a bucket or the root has no parent folder
     return None
 
 
 def claim_model_dir(model_dir: str, training: RecordedTraining, *, resumes: bool) -> None:
-    """Records a training that starts, or resumes from a checkpoint.
+    """Records a training in `model.json` when it starts, or when it resumes from a checkpoint.
 
     Args:
       model_dir: the model directory.
       training: the training.
-      resumes: whether the directory contains a checkpoint, from which the training goes on.
+      resumes: whether the directory contains a checkpoint from which the training resumes.
 
     Raises:
-      UsageError: the checkpoint is of another model, of other hyper-parameters, or of other data. Nothing was written.
+      UsageError: the checkpoint belongs to another model, other hyper-parameters or other data. Nothing was written.
     """
     if resumes:
         manifest = read_model_manifest(model_dir)
@@ -177,6 +191,7 @@ def claim_model_dir(model_dir: str, training: RecordedTraining, *, resumes: bool
 
 
 def _differences(previous: RecordedTraining, requested: RecordedTraining) -> Iterator[str]:
+    """Describes the differences between the recorded training and the requested one."""
     if previous.model != requested.model:
         yield f"its model is {previous.model!r}, not {requested.model!r}"
     else:
@@ -187,22 +202,25 @@ def _differences(previous: RecordedTraining, requested: RecordedTraining) -> Ite
 
 
 def _changed(previous: dict[str, Any], requested: dict[str, Any]) -> Iterator[str]:
+    """Describes the settings that differ."""
     for name in sorted({*previous, *requested}):
         if previous.get(name) != requested.get(name):
             yield f"its {name} is {previous.get(name)}, not {requested.get(name)}"
 
 
 def check_trusted(training: RecordedTraining, model_dir: str, *, trust: bool, instead: str = "") -> None:
-    """Refuses what a stranger's `model.json` could have run or read: a function by its name, a network by its path.
+    """Refuses a `model.json` that could make this process run or read something, unless its author is trusted.
+
+    A `model.json` may name a function to import and call (a user's own model), or a file to build a network from.
 
     Args:
-      training: what `model.json` records, as far as it is used.
+      training: the recorded training.
       model_dir: the model directory.
-      trust: whether its author is trusted.
-      instead: what names it on the command line, for the message.
+      trust: whether the user trusts the author of `model.json`.
+      instead: for the message, an alternative to --trust: the flag that names the function or the file.
 
     Raises:
-      UsageError: it names one of them, and `trust` is false.
+      UsageError: `model.json` names a function or a file, and `trust` is false.
     """
     network = training.hparams.get("path") if training.model == "backbone" else None
     if trust or (training.model in BUILT_IN and network is None):

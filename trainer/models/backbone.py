@@ -140,7 +140,10 @@ class Backbone:
 
 
 def _variable(weight: BackboneWeight, *, moving: bool) -> Any:
-    """Makes the variable of this graph. It starts as NaN, so that a variable that never got its value is noticed."""
+    """Makes a network's variable in this graph.
+
+    It starts as NaN (an integer as 0), so that a variable that never got its value from the file is noticed.
+    """
     value, dtype = weight.value, tf.as_dtype(weight.value.dtype)
     apart = {}
     if moving and not weight.trained:  # each replica keeps averages of its own; a checkpoint holds their mean

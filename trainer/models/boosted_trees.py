@@ -355,6 +355,9 @@ def _scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
     nodes, roots = tf.convert_to_tensor(trees.nodes), tf.convert_to_tensor(trees.roots)
 
     def decide(level: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Moves each row in each tree one level down: to the left child, or to the right child, which follows the
+        left one.
+        """
         node = tf.gather(nodes, places)
         values = tf.gather(tests, node[..., 0], axis=1, batch_dims=1)
         left = values <= tf.bitcast(node[..., 2], tf.float32)

@@ -193,7 +193,7 @@ class _Classes(_Unmeasured):
 
 
 class _BinaryHead(_Classes, tf_estimator.BinaryClassHead):
-    """The head for two classes, with a single logit: that of the second class."""
+    """The head for two classes. It has a single logit: the log odds of the second class."""
 
 
 class _MultiClassHead(_Classes, tf_estimator.MultiClassHead):

@@ -50,9 +50,14 @@ def kernel(shape: tuple[int, ...], options: LayerOptions) -> tf.Tensor:
 def batch_norm(x: tf.Tensor, options: LayerOptions) -> tf.Tensor:
     """Adds batch normalisation (Ioffe and Szegedy, arXiv 1502.03167) of float32 `[batch, height, width, channels]`.
 
-    The moving averages' momentum is `min(MOMENTUM, (1 + step) / (10 + step))`: they look back on about the
-    last ninth of a training however short it is, and on `1 / (1 - MOMENTUM)` steps in a long one. A fixed momentum that
-    suits a long training leaves the averages of a short one near their initial values, and EVAL at chance.
+    The moving averages have a momentum of `min(MOMENTUM, (1 + step) / (10 + step))`. In a short training, the averages
+    then cover about the last ninth of its steps; in a long one, `1 / (1 - MOMENTUM)` steps. With a fixed momentum that
+    suits a long training, the averages of a short training would stay near their initial values, and EVAL would be no
+    better than chance.
+
+    Args:
+      x: the input.
+      options: the settings of the layers.
     """
     channels = [x.shape[-1]]
     with tf.compat.v1.variable_scope("batch_norm"):

@@ -1,3 +1,3 @@
-"""One process of a submitted training: it finds its role, trains, and waits for the other processes."""
+"""One process of a submitted training: finds its role, trains, and waits for the other processes."""
 
 __all__ = ["command"]

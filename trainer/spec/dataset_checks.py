@@ -1,4 +1,4 @@
-"""Checks that a split of a dataset can be read with a model, in training, evaluation and promotion."""
+"""Checks that a split of a dataset can be used with a model, for training, evaluation and promotion."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from schemas.spec.loader import AnySchema
 
 
 def check_split(dataset: OpenDataset, split: str) -> None:
-    """Refuses a split without examples, and one whose weights are all 0, of which no metric is defined.
+    """Refuses a split without examples, or with weights that are all 0, because metrics would be undefined.
 
     Raises:
-      UsageError: names the splits that there are.
+      UsageError: names the splits that the dataset has.
     """
     if split not in dataset.splits or not dataset.rows(split):
         raise UsageError(
@@ -30,7 +30,7 @@ def check_split(dataset: OpenDataset, split: str) -> None:
 
 
 def _largest(dataset: OpenDataset, name: str, split: str) -> float | None:
-    """The largest value of a feature in a split; None where the dataset has no statistics of it."""
+    """Returns the largest value of a feature in a split; None if the dataset has no statistics of the feature."""
     if read_checked(dataset.path).path_of(dataset.path, layout.STATISTICS_JSON) is None:
         return None
     features = read_statistics(dataset.path)["features"]
@@ -38,10 +38,16 @@ def _largest(dataset: OpenDataset, name: str, split: str) -> float | None:
 
 
 def check_schema(export: str, schema: AnySchema, dataset: OpenDataset, advice: str) -> None:
-    """Refuses an export of another schema than the dataset's.
+    """Refuses an export that was trained with another schema than the dataset's.
+
+    Args:
+      export: the path of the export, for the message.
+      schema: the schema of the export.
+      dataset: the dataset.
+      advice: the end of the message.
 
     Raises:
-      UsageError: ends in the advice.
+      UsageError: the schemas differ.
     """
     if dataset.declared.fingerprint != schema.fingerprint:
         difference_text = difference(schema, dataset.declared, called=("the model", "the data"))

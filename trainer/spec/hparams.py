@@ -1,6 +1,6 @@
-"""Parses hyper-parameters, `key=value` on the command line, into a model's frozen dataclass.
+"""Parses hyper-parameters and augmentations, given as `key=value` on the command line, into frozen dataclasses.
 
-The random changes to images in training: `--augment`. Importing this imports no TensorFlow.
+Importing this module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -51,29 +51,35 @@ def augmentation(settings: Sequence[str]) -> Augmentation:
 
 
 T = TypeVar("T")
-_FURTHER = re.compile(r"\s+(?=\w+=)")  # other white space is in a value, such as a path
+_FURTHER = re.compile(r"\s+(?=\w+=)")  # other white space belongs to a value, such as a path
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def parse_hparams(kind: type[T], settings: Sequence[str], *, model: str) -> T:
-    """Returns the hyper-parameters of the model of this name; see `parse_settings`."""
+    """Parses hyper-parameters of a model into its dataclass; see `parse_settings` for the format.
+
+    Args:
+      kind: the dataclass of the model's hyper-parameters.
+      settings: `key=value` settings.
+      model: the model's name, for messages.
+    """
     return parse_settings(kind, settings, flag="--hparams", of=f"model {model!r}")
 
 
 def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str) -> T:
-    """Builds a frozen dataclass from its defaults and the given settings.
+    """Builds a frozen dataclass from `key=value` settings; fields that are not given keep their defaults.
 
-    The type of the field decides how a value is parsed: int, float, bool, str, `X | None` ('none'), and tuples of one
-    type, separated by commas or 'x' (`hidden_units=256,128`).
+    The type of the field decides how a value is parsed: int, float, bool, str, `X | None` ('none' means None), or a
+    tuple of one type, whose values are separated by commas or 'x' (`hidden_units=256,128`).
 
     Args:
       kind: a frozen dataclass whose fields all have defaults; its `__post_init__` may raise ValueError.
-      settings: `key=value` settings; a string may have several, see `split_settings`.
+      settings: `key=value` settings. A string may hold several, separated as `split_settings` describes.
       flag: the command-line flag, for messages.
-      of: the owner of the settings, for messages; '' if the flag is enough.
+      of: the owner of the settings, for messages, such as `model 'dnn'`; '' if the flag is enough.
 
     Raises:
-      UsageError: an unknown name, a name that is given twice, or an invalid value.
+      UsageError: a name is unknown or given twice, or a value is invalid.
     """
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(typing.cast(Any, kind))]
@@ -100,28 +106,39 @@ def parse_settings(kind: type[T], settings: Sequence[str], *, flag: str, of: str
 
 
 def split_settings(settings: Sequence[str]) -> list[str]:
-    """Splits strings of `key=value` settings: a further one begins after white space, as `key=`."""
+    """Splits strings that may each hold several `key=value` settings.
+
+    A new setting begins at white space that is followed by `key=`. Other white space belongs to a value, such as a
+    path.
+    """
     return [setting for text in settings if text.strip() for setting in _FURTHER.split(text.strip())]
 
 
 def describe_hparams(kind: type[Any]) -> str:
-    """Returns `name=default` for each hyper-parameter, as they would be typed."""
+    """Returns the hyper-parameters with their defaults as a user would type them: `width=128, depth=3`."""
     return ", ".join(f"{field.name}={_typed(field.default)}" for field in dataclasses.fields(kind))
 
 
 def settings_of(values: Mapping[str, Any], *, without: Sequence[str] = ()) -> tuple[str, ...]:
-    """Returns recorded hyper-parameters as they would be typed, but those that other settings name."""
+    """Returns hyper-parameters as `key=value` settings, as a user would type them.
+
+    Args:
+      values: the hyper-parameters by name.
+      without: settings that take precedence: hyper-parameters that they name are left out.
+    """
     named = {setting.partition("=")[0] for setting in split_settings(without)}
     return tuple(f"{name}={_typed(value)}" for name, value in values.items() if name not in named)
 
 
 def _typed(value: Any) -> str:
+    """Returns a value as a user would type it."""
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def _read(hint: Any, text: str) -> Any:
+    """Parses a value as a field's type; raises ValueError if it is not valid."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if type(None) in arguments and text.lower() == "none":
@@ -134,7 +151,7 @@ def _read(hint: Any, text: str) -> Any:
         if text.lower() not in _BOOLS:
             raise ValueError(text)
         return _BOOLS[text.lower()]
-    if hint is not str and not text.isascii():  # Python's numbers may have any script's digits
+    if hint is not str and not text.isascii():  # int() and float() would also accept digits of other scripts
         raise ValueError(text)
     value = hint(text)
     if isinstance(value, float) and not math.isfinite(value):
@@ -143,6 +160,7 @@ def _read(hint: Any, text: str) -> Any:
 
 
 def _type_name(hint: Any) -> str:
+    """Returns what a field's type expects, for messages, such as `an integer or none`."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join("none" if a is type(None) else _type_name(a) for a in arguments)

@@ -1,4 +1,4 @@
-"""Chooses the metric that selects the best model, says which of its values are better, and puts metrics in words."""
+"""Chooses the metric that selects the best model, knows whether higher or lower is better, and formats metrics."""
 
 from __future__ import annotations
 
@@ -14,13 +14,21 @@ _LOWER_IS_BETTER = re.compile(r"(.*[_/])?(loss|error|mae|mse|rmse)([_/].*)?")
 
 
 def higher_is_better(metric: str) -> bool:
-    """Returns False if the metric's name contains the word loss, error, mae, mse or rmse, such as `average_loss`."""
+    """Returns whether a higher value of a metric is better.
+
+    This is False if the metric's name contains the word loss, error, mae, mse or rmse, such as `average_loss`.
+    """
     return not _LOWER_IS_BETTER.fullmatch(metric)
 
 
 @dataclasses.dataclass(frozen=True)
 class BestMetric:
-    """The evaluation metric that selects the best model."""
+    """The evaluation metric that selects the best model.
+
+    Attributes:
+      name: the metric's name.
+      higher: whether a higher value is better.
+    """
 
     name: str
     higher: bool
@@ -33,7 +41,12 @@ class BestMetric:
 
 
 def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetric:
-    """Returns the metric `name`; without a name the loss for an example, weighed as in training, or else of a batch.
+    """Returns the metric that selects the best model.
+
+    Args:
+      metrics: the metrics of an evaluation by name.
+      name: the name of the metric. None: the loss, preferably the mean over examples weighed as in training, else the
+        mean over examples, else over a batch.
 
     Raises:
       UsageError: the evaluation has no such metric.
@@ -52,23 +65,26 @@ def best_metric(metrics: Mapping[str, Any], name: str | None = None) -> BestMetr
 
 _OF_CLASS = ("auc_precision_recall", "precision", "recall")
 REGRESSION = {"rmse": "RMSE", "mae": "MAE", "r2": "R2"}
-_OTHER_UNITS = ("average_loss", "loss")  # of a regression: the label's units squared
+_OTHER_UNITS = ("average_loss", "loss")  # a regression's losses are in squared units of the label
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """Writes a metric in four digits, or as a whole number: 0.9312, 30,812; None and NaN are undefined."""
+    """Formats a metric with four digits, or as a whole number from 1,000 on: 0.9312, 30,812. None and NaN are
+    "undefined".
+    """
     if value is None or math.isnan(value):
         return "undefined"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.{digits}g}"
 
 
 def described(metrics: Mapping[str, float], positive: str | None, names: Sequence[str] = ()) -> str:
-    """Writes metrics for the terminal: `accuracy 0.97, recall of "ja" 0.31`, and how a guess without features does.
+    """Formats metrics for the terminal: `accuracy 0.97, recall of "ja" 0.31`. Compares them with guessing without
+    features.
 
     Args:
-      metrics: those of an evaluation.
-      positive: the class that binary metrics are of; None: the label has not two classes.
-      names: which metrics, in order; none: all of them.
+      metrics: the metrics of an evaluation by name.
+      positive: the class for which binary metrics are computed; None if the label does not have two classes.
+      names: the metrics to show, in this order; empty: all of them.
     """
     shown = [name for name in names or metrics if name in metrics and name != "global_step"]
     parts, notes = [], []

@@ -1,4 +1,4 @@
-"""Declares the options of `millrace train`, and the plan that fills in those that the user leaves out."""
+"""Declares the options of `millrace train`, and the plan in which the options that a user left out are filled in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("none", "mirrored", "parameter_server")
 SPLITS = ("eval", "test", "train")
-MODEL_DIR = "AIP_MODEL_DIR"  # a variable that Vertex AI sets where a job has a base output directory
+MODEL_DIR = "AIP_MODEL_DIR"  # Vertex AI sets this variable if a job has a base output directory
 
 DATA, LENGTH = Group("data and model"), Group("length")
 RESULT, BEGIN = Group("evaluations, exports and reports"), Group("where a training begins")
@@ -27,16 +27,16 @@ READING, DEVICES = Group("how data is read"), Group("devices")
 
 
 def _count(text: str, group: Group, *, least: int = 1) -> Any:
-    """An integer that may be left out."""
+    """Declares an option that is an integer and may be left out."""
     return option(text, None, check=at_least(least), group=group)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions(Options):
-    """The options of a training; `python -m trainer.task --help` describes each.
+    """The options of a training; `python -m trainer.task --help` describes each option.
 
     Raises:
-      UsageError: a number is out of its range, or TensorFlow cannot use the path of the model directory.
+      UsageError: a number is out of its range, options contradict each other, or TensorFlow cannot use a path.
     """
 
     data_dir: str = option("the dataset directory, which preprocess wrote", metavar="DIR", group=DATA)
@@ -220,6 +220,7 @@ class TrainOptions(Options):
             )
 
     def _check_warm_start(self) -> None:
+        """Checks that --warm_start_vars is a regular expression and comes with --warm_start_from."""
         if self.warm_start_vars is None:
             return
         if self.warm_start_from is None:
@@ -231,21 +232,22 @@ class TrainOptions(Options):
 
     @property
     def evaluated_splits(self) -> tuple[str, ...]:
-        """The splits that the recommended export is evaluated on at the end."""
+        """The splits on which the recommended export is evaluated at the end."""
         return tuple(dict.fromkeys((self.eval_split, *(("test",) if self.evaluate_test else ()))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan(TrainOptions):
-    """The options of a training with all chosen that follows from the data or from a checkpoint; see `plan_training`.
+    """The options of a training after `plan_training` has filled in everything that depends on the data or a
+    checkpoint.
 
     Attributes:
-      early_stopping_steps: 0: it does not stop early.
-      patience_from: the step from which it waits for a better evaluation: where it was last made longer, or more
-        patient.
-      best_metric: None: see `trainer.spec.metrics.best_metric`.
-      label: how the model sees the label; None: it is not measured yet.
-      chosen: what was chosen and why, in a line for people.
+      early_stopping_steps: the number of steps without improvement that end the training; 0: it does not stop early.
+      patience_from: the step from which steps without improvement are counted. When a user makes the training longer or
+        more patient, this is the step of the last evaluation at that time.
+      best_metric: the metric that selects the best model; None: the loss, see `trainer.spec.metrics.best_metric`.
+      label: the scale on which the model learns the label; None: it has not been measured yet.
+      chosen: a line for people that describes the plan and the reasons for it.
     """
 
     model: str
@@ -258,5 +260,5 @@ class TrainingPlan(TrainOptions):
     chosen: str = ""
 
     def steps_an_epoch(self, dataset: OpenDataset) -> float:
-        """Returns how many steps read as many examples as the train split has."""
+        """Returns the number of steps that read as many examples as the train split has."""
         return max(dataset.rows("train"), 1) / self.batch_size

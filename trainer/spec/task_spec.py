@@ -1,6 +1,6 @@
 """Derives the task spec of a model from a dataset: its inputs, its label, and the weight of an example.
 
-The task spec of an image model: its classes and the size of its input.
+The task spec of an image model holds its classes and the size of its input.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ImageTaskSpec:
-    """The task of a model of images, which its `model_fn` finds in `params["task_spec"]`.
+    """The task of an image model. Its `model_fn` finds it in `params["task_spec"]`.
 
     The features are uint8 `[batch, height, width, 3]`, by the names in `images`. The label is int64 `[batch]`, a class
     id. `trainer.images.inputs` normalizes the pixels inside the model.
 
     Attributes:
-      schema: the dataset's.
-      classes: class names by id; for pairs ('different', 'same').
-      run_dir: the dataset run's folder; `tft.TFTransformOutput` opens it.
+      schema: the schema of the dataset.
+      classes: class names by id; for pairs of images ('different', 'same').
+      run_dir: the folder of the dataset run; `tft.TFTransformOutput` opens it.
       max_steps: the step at which training ends; learning rates decay towards it. None: no limit.
     """
 
@@ -43,7 +43,7 @@ class ImageTaskSpec:
 
     @property
     def examples(self) -> str:
-        """What the model reads: images or pairs."""
+        """The kind of examples that the model reads: images or pairs."""
         return self.schema.examples
 
     @property
@@ -58,20 +58,22 @@ class ImageTaskSpec:
 
     @property
     def pairs(self) -> bool:
-        """Whether an example is two images and whether they match, instead of one image and its class."""
+        """Whether an example is a pair of images with the label "match or not", instead of one image with its class."""
         return self.schema.pairs
 
 
 class LabelScale(Strict):
-    """The scale of a numeric label and the shares of classes, measured in the train split.
+    """The scale on which a model learns its label, measured in the train split.
 
     Attributes:
-      transform: what a regression learns: `z_score`, `(y - mean) / deviation`; `log` and `log1p`, the same of `ln(y)`
-        and of `ln(1 + y)`; or `none`.
-      mean, deviation: of `y` in the train split, or of its logarithm.
-      priors: the share of each class in the train split, by `class_weights`, where a classification begins; empty: all
-        classes alike.
-      class_weights: the factor on the loss of each class's examples in training, and on `balanced_loss`; empty: 1.
+      transform: how a numeric label y is scaled: `z_score` is `(y - mean) / deviation`. `log` and `log1p` do the same
+        with `ln(y)` and `ln(1 + y)` instead of y. `none` does nothing.
+      mean: the mean of y, or of its logarithm, in the train split.
+      deviation: the standard deviation of y, or of its logarithm, in the train split.
+      priors: the share of each class in the train split, multiplied by `class_weights`. A classification starts by
+        predicting these shares. Empty: it starts with equal shares.
+      class_weights: for each class, a factor on the loss of its examples in training, and in the metric
+        `balanced_loss`. Empty: all factors are 1.
     """
 
     transform: Literal["none", "z_score", "log", "log1p"] = "none"
@@ -86,15 +88,16 @@ AS_IT_IS = LabelScale()
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """The task of a model of rows, which its `model_fn` finds in `params["task_spec"]`.
+    """The task of a model for rows. Its `model_fn` finds it in `params["task_spec"]`.
 
     Attributes:
       inputs: the features that the model reads, in the schema's order.
-      label: the label's feature name; int64 `[batch]` for classes, float32 `[batch]` for regression.
+      label: the name of the label; it is int64 `[batch]` for classes, float32 `[batch]` for regression.
       classes: the number of classes; None for regression.
-      weight: the feature that holds the example weights (float32 `[batch]`), in TRAIN and EVAL only.
+      weight: the feature that holds the example weights, float32 `[batch]`, present in TRAIN and EVAL only; None:
+        examples have no weights.
       max_steps: the step at which training ends; learning rates decay towards it. None: no limit.
-      scale: what the model learns of the label, and where it begins.
+      scale: the scale on which the model learns the label, and the shares of classes with which it starts.
     """
 
     examples: ClassVar[str] = Schema.examples
@@ -113,10 +116,15 @@ AnyTaskSpec = TaskSpec | ImageTaskSpec
 def read_task_spec(
     dataset: OpenDataset, *, max_steps: int | None = None, label: LabelScale | None = None
 ) -> AnyTaskSpec:
-    """Returns the task spec of a dataset of either kind: `read_table_task_spec` or `read_image_task_spec`.
+    """Returns the task spec of a dataset of rows or of images.
+
+    Args:
+      dataset: the dataset.
+      max_steps: the step at which training ends; None: no limit.
+      label: the scale of the label, if it was measured; None: the label is learned as it is. Not used for images.
 
     Raises:
-      UsageError: TensorFlow cannot read the dataset where it is.
+      UsageError: TensorFlow cannot read from the dataset's location.
       MillraceError: a feature cannot become a model input, or the label has a single class.
     """
     check_tensorflow(dataset.run_dir)
@@ -129,7 +137,7 @@ def read_image_task_spec(dataset: OpenDataset, *, max_steps: int | None = None) 
     """Returns the task spec of an image dataset.
 
     Raises:
-      MillraceError: it is a CSV dataset, or has a single class.
+      MillraceError: the dataset is a CSV dataset, or has a single class.
     """
     schema, classes = dataset.image_schema, dataset.manifest.classes
     if schema is None:
@@ -145,10 +153,16 @@ def read_table_task_spec(
     """Derives the task spec from a CSV dataset's schema and its transform.
 
     A custom `preprocessing_fn` may give a feature another form than its kind in the schema implies. The actual form
-    then decides: floats are used as they are, int64 as ids if the transform declares their range.
+    then
+    decides: floats are used as they are, and int64 is used as ids if the transform declares their range.
+
+    Args:
+      dataset: the dataset.
+      max_steps: the step at which training ends; None: no limit.
+      label: the scale of the label, if it was measured; None: the label is learned as it is.
 
     Raises:
-      MillraceError: a feature cannot become a model input.
+      MillraceError: a feature cannot become a model input, or the label has a single class.
     """
     import tensorflow_transform as tft
 
@@ -160,6 +174,8 @@ def read_table_task_spec(
     not_inputs = {schema.label.name, *(f.name for f in schema.features if not f.is_input)}
     declared = {entry.name: entry for f in schema.inputs for entry in _declared(f, output)}
     weights = {e.weights for e in declared.values() if isinstance(e, Ids) and e.name in spec and _fits(e, spec)}
+    # Inputs stand in the order of the schema. Features that only the custom transform declares follow them, except
+    # features that hold the weights of ids.
     ordered = [name for name in declared if name in spec] + [n for n in spec if n not in {*declared, *weights}]
     inputs = tuple(
         declared[name] if name in declared and _fits(declared[name], spec) else _undeclared(name, spec, output)
@@ -173,6 +189,7 @@ def read_table_task_spec(
 
 
 def _classes(dataset: OpenDataset, output: tft.TFTransformOutput) -> int | None:
+    """Returns the number of classes of the label; None if it is a number."""
     label = dataset.schema.label
     if not isinstance(label, CategoryLabel):
         return None
@@ -183,16 +200,16 @@ def _classes(dataset: OpenDataset, output: tft.TFTransformOutput) -> int | None:
 
 
 def _declared(feature: Feature, output: tft.TFTransformOutput) -> tuple[Input, ...]:
-    """The inputs that a feature of the schema becomes."""
+    """Returns the model inputs that a feature of the schema becomes."""
     if feature.vocabulary is None:
         return feature.inputs(0)
     if output.vocabulary_file_by_name(feature.name) is None:
-        return ()  # a custom preprocessing_fn turned it into something else
+        return ()  # a custom preprocessing_fn made no ids of it
     return feature.inputs(int(output.vocabulary_size_by_name(feature.name)))
 
 
 def _fits(declared: Input, specs: dict[str, Any]) -> bool:
-    """Whether the transformed records hold a feature in the form that the schema implies."""
+    """Returns whether the transformed records hold a feature in the form that the schema implies."""
     kind, spec = "float32" if isinstance(declared, Dense) else "int64", specs[declared.name]
     shape = getattr(spec, "shape", None)
     if isinstance(declared, Ids) and declared.length is None:
@@ -203,7 +220,7 @@ def _fits(declared: Input, specs: dict[str, Any]) -> bool:
 
 
 def _undeclared(name: str, spec: dict[str, Any], output: tft.TFTransformOutput) -> Input:
-    """The input for a feature that a custom `preprocessing_fn` made."""
+    """Returns the model input for a feature that a custom `preprocessing_fn` made."""
     entry = spec[name]
     shape = getattr(entry, "shape", None)
     if entry.dtype.name == "float32" and shape is not None:

@@ -15,13 +15,13 @@ from schemas.dataset.records import graph_inputs
 from schemas.spec.table import CODES, NUMBERS, WORDS, number_columns, word_columns
 
 
-@tf.autograph.experimental.do_not_convert  # tf.Transform's layer needs no AutoGraph, which takes a second to convert it
+@tf.autograph.experimental.do_not_convert  # tf.Transform's layer needs no AutoGraph; converting it takes a second
 def transformed(transform_output: tft.TFTransformOutput, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Applies a run's transform.
+    """Applies the transform of a dataset run inside the current graph.
 
     Args:
-      transform_output: the run's.
-      inputs: of its graph, by name; the transform computes what it can from those.
+      transform_output: the transform of the run.
+      inputs: inputs of the transform graph, by name. Only features that can be computed from these inputs are computed.
 
     Returns:
       The transformed features by name.
@@ -30,8 +30,9 @@ def transformed(transform_output: tft.TFTransformOutput, inputs: Mapping[str, An
 
 
 def side_by_side(columns: Sequence[Any]) -> tf.Tensor:
-    """Joins columns `[batch]` and `[batch, ...]` to one `[batch, width of all]`, in few ops."""
+    """Joins columns of shape `[batch]` or `[batch, ...]` into one matrix `[batch, sum of widths]`, with few ops."""
     parts: list[tf.Tensor] = []
+    # Neighbouring columns of rank 1 are stacked by a single op, since a reshape for each column would make many ops.
     for rank, run in itertools.groupby(map(tf.convert_to_tensor, columns), lambda x: x.shape.rank):
         tensors = list(run)
         if rank == 1:
@@ -41,7 +42,7 @@ def side_by_side(columns: Sequence[Any]) -> tf.Tensor:
 
 
 def row_transform(dataset: OpenDataset) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """Applies the dataset's transform: raw columns by name -> transformed features by name.
+    """Returns a function that applies the dataset's transform: raw columns by name -> transformed features by name.
 
     Raises:
       MillraceError: a file of the transform is damaged.
@@ -53,10 +54,14 @@ def row_transform(dataset: OpenDataset) -> Callable[[Mapping[str, Any]], dict[st
     names = {column.name for column in (*numbers, *words)}
 
     def transform(raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Applies the transform to a batch of raw columns, `[batch]` each."""
         inputs = {name: x for name, x in raw.items() if name not in names}
         if numbers:
             inputs[NUMBERS] = side_by_side([raw[column.name] for column in numbers])
         if words:
+            # The transform graph takes all text columns together: WORDS is a list of each column's distinct words, one
+            # column after another, as the first row of a sparse matrix. CODES `[rows, columns]` is the index of each
+            # row's word in the column's part of the list.
             unique = [tf.unique(raw[column.name], out_idx=tf.int64) for column in words]
             values = tf.concat([vocabulary.y for vocabulary in unique], axis=0)
             count = tf.size(values, tf.int64)

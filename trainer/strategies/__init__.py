@@ -1,6 +1,7 @@
-"""Where a training's steps run: on one device, on replicas side by side, in a cluster, on a TPU.
+"""Decides where the steps of a training run: on one device, on several replicas, in a cluster, or on a TPU.
 
-The models and the loop know none of this. They get a `RunConfig`, which `run_config` makes of the options.
+The models and the training loop do not depend on this. They get a `RunConfig`, which `run_config` makes from the
+options.
 """
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""Reads the roles of a training's processes, and this process's own, from what Vertex AI and TensorFlow set.
+"""Reads the roles of a training's processes from the environment variables CLUSTER_SPEC or TF_CONFIG.
 
-Vertex AI sets CLUSTER_SPEC on every replica, whose roles are the places of worker pools, evaluators among them.
-Without it, TF_CONFIG says the same; unlike TensorFlow's own, it may name the evaluators, which TensorFlow does not
-take for part of the cluster. Importing this imports no TensorFlow.
+Vertex AI sets CLUSTER_SPEC on every replica. There, the position of a worker pool decides its role, and evaluators have
+a pool too. Without CLUSTER_SPEC, TF_CONFIG gives the roles. Our TF_CONFIG may also name the evaluators, which
+TensorFlow does not count as a part of the cluster. Importing this module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Cluster:
     """The processes of a training.
 
     Attributes:
-      addresses: HOST:PORT of the processes of each role, by index.
-      task: this process's own.
+      addresses: by role, the HOST:PORT of each process, in the order of their indices.
+      task: the task of this process.
     """
 
     addresses: Mapping[str, tuple[str, ...]]
@@ -49,18 +49,19 @@ class Cluster:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """All processes."""
+        """The tasks of all processes."""
         return tuple(Task(role, i) for role in ROLES for i in range(len(self.addresses.get(role, ()))))
 
     @property
     def jobs(self) -> list[str]:
-        """The roles in TensorFlow's cluster, without the evaluator; none for a process that trains alone."""
+        """The roles in TensorFlow's cluster, without the evaluator; empty for a process that trains alone."""
         return [role for role, hosts in self.addresses.items() if hosts and role != EVALUATOR and len(self.tasks) > 1]
 
     def tf_config(self) -> str | None:
-        """Returns TF_CONFIG as TensorFlow has it; None for a process that trains, evaluates and exports alone.
+        """Returns TF_CONFIG in TensorFlow's form, without evaluators; None for a process that trains, evaluates and
+        exports alone.
 
-        Beside a chief alone it says how many evaluators there are, which TensorFlow does not read.
+        For a chief that has only evaluators as peers, the text also holds their number, which TensorFlow ignores.
         """
         if len(self.tasks) == 1:
             return None
@@ -68,32 +69,34 @@ class Cluster:
         return self._named(self.jobs, **evaluators)
 
     def named(self) -> str:
-        """Returns TF_CONFIG with the evaluators, as `read_cluster` reads it."""
+        """Returns TF_CONFIG with the addresses of the evaluators, in the form that `read_cluster` reads."""
         return self._named([role for role, hosts in self.addresses.items() if hosts])
 
     def _named(self, roles: Iterable[str], **more: int) -> str:
+        """Returns TF_CONFIG with the addresses of some roles, and with further entries."""
         cluster = {role: list(self.addresses[role]) for role in roles}
         return json.dumps({"cluster": cluster, "task": {"type": self.task.role, "index": self.task.index}, **more})
 
 
 def read_cluster(environ: Mapping[str, str]) -> Cluster | None:
-    """Reads CLUSTER_SPEC, or else TF_CONFIG; see `parse_cluster`."""
+    """Reads the cluster from CLUSTER_SPEC, or from TF_CONFIG if CLUSTER_SPEC is not set; see `parse_cluster`."""
     name = "CLUSTER_SPEC" if environ.get("CLUSTER_SPEC") else VARIABLE
     return parse_cluster(environ.get(name, ""), name)
 
 
 def parse_cluster(text: str, name: str = VARIABLE) -> Cluster | None:
-    """Returns the cluster that a variable names.
+    """Parses the value of CLUSTER_SPEC or TF_CONFIG.
 
     Args:
-      text: the variable's value. Evaluators without an address are counted by `evaluators`, beside `cluster`.
-      name: the variable.
+      text: the variable's value. The entry `evaluators`, next to `cluster`, is the number of evaluators that have no
+        address.
+      name: the variable's name, for messages.
 
     Returns:
-      The cluster; None where the variable names none.
+      The cluster; None if the variable names no cluster.
 
     Raises:
-      UsageError: the variable is not what Vertex AI or TensorFlow documents.
+      UsageError: the value does not have the form that Vertex AI or TensorFlow documents.
     """
     try:
         config: Any = parse_json(text) if text else {}
@@ -107,7 +110,7 @@ def parse_cluster(text: str, name: str = VARIABLE) -> Cluster | None:
             f'{name}: expected a JSON object with "cluster", the addresses by role, and "task", the type and index of '
             f"this process ({error}); found {text[:200]}"
         ) from error
-    if not addresses and role in (None, WORKER):  # TensorFlow takes a worker without a cluster
+    if not addresses and role in (None, WORKER):  # TensorFlow accepts a worker without a cluster
         return None
     if not addresses or role is None:
         present, lacking = ("a task", "no cluster") if role else ("a cluster", "no task, this process's type and index")
@@ -126,10 +129,11 @@ def parse_cluster(text: str, name: str = VARIABLE) -> Cluster | None:
 
 
 def check_cluster(strategy: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Compares a strategy with the cluster in TF_CONFIG.
+    """Checks that a strategy fits the cluster in TF_CONFIG.
 
     Raises:
-      UsageError: they do not fit; or TF_CONFIG cannot be read, or names a chief whose model nobody would evaluate.
+      UsageError: the strategy does not fit the cluster, TF_CONFIG cannot be parsed, the cluster has no chief, or it has
+        a chief only, so that nobody would evaluate the model.
     """
     cluster = parse_cluster(environment.get(VARIABLE, ""))
     jobs = set() if cluster is None else {role for role in cluster.addresses if role != EVALUATOR}
@@ -146,10 +150,10 @@ def check_cluster(strategy: str, environment: Mapping[str, str] = os.environ) ->
 
 
 def check_jobs(strategy: str, jobs: Set[str]) -> None:
-    """Compares a strategy with the roles in TensorFlow's cluster.
+    """Checks that a strategy fits the roles in TensorFlow's cluster.
 
     Raises:
-      UsageError: they do not fit.
+      UsageError: the strategy does not fit.
     """
     present = f"names {', '.join(sorted(jobs))}" if jobs else "names no cluster"
     if strategy == "parameter_server" and not {"chief", "ps"} <= jobs:
@@ -167,14 +171,14 @@ def check_jobs(strategy: str, jobs: Set[str]) -> None:
 
 
 EVERY_SECS = 0.5
-ANSWER_MS = 5000  # of a parameter server that may not have started yet
+ANSWER_MS = 5000  # how long to wait for a parameter server that may not have started yet
 
 
 def wait_for_chief(config: Any) -> None:
-    """Returns when the chief has initialized the variables on the parameter servers.
+    """Waits until the chief has initialized the variables on the parameter servers.
 
-    Estimator lets a worker wait some seconds for each worker before it. One that finds the variables uninitialized all
-    the same looks again only after 30 s, in which the others may have done all the steps.
+    Estimator starts each worker a few seconds after the worker before it. A worker that still finds the variables
+    uninitialized looks again only 30 s later. By then the others may have made all the steps.
 
     Args:
       config: the `RunConfig` of a worker in a cluster with parameter servers.
@@ -186,7 +190,11 @@ def wait_for_chief(config: Any) -> None:
 
 
 def initialized(address: str) -> bool:
-    """Returns whether the first parameter server, which has the global step, has a value for it."""
+    """Returns whether the global step is initialized on the first parameter server.
+
+    Args:
+      address: HOST:PORT of the first parameter server, which holds the global step.
+    """
     import tensorflow as tf
 
     settings = tf.compat.v1.ConfigProto(device_filters=["/job:ps"], operation_timeout_in_ms=ANSWER_MS)

@@ -1,9 +1,10 @@
-"""Makes the `RunConfig` of a training: the devices of its replicas, and how many examples of a batch each gets.
+"""Makes the `RunConfig` of a training: the devices of its replicas, and how they share a batch.
 
-Devices are GPUs, or parts of the CPU that TensorFlow takes for devices. Checkpoints of replicated models hold each
-variable once, under its own name, so that any strategy resumes from them. Keras 2's optimizers make their slots by
-`tf.Variable`, which adds the part on each device to the graph's variables, beside the whole: a checkpoint would then
-hold `kernel/m` and `kernel/m/replica_1`, which one device does not have.
+Devices are GPUs, or logical devices that share the CPU. A checkpoint of a replicated model holds each variable once,
+under its own name, so that a training can resume with any strategy. Keras 2's optimizers need help with this. They make
+their slots by `tf.Variable`, which adds the copy on each device to the graph's variables. A checkpoint would then hold
+`kernel/m` and `kernel/m/replica_1`, and one device has no variable of the second name. `with_whole_variables` removes
+the copies.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from trainer.strategies.tpu import tpu_run_config
 
 
 def split_cpu(count: int | None) -> None:
-    """Makes this machine's CPU `count` devices that share its cores. Does nothing for None, or the second time.
+    """Divides this machine's CPU into `count` logical devices that share its cores.
+
+    Does nothing for None, or if it has been called with the same number before.
 
     Raises:
-      UsageError: TensorFlow has already run something in this process, with another number of devices.
+      UsageError: TensorFlow has already started in this process, with another number of devices.
     """
     if count is None:
         return
     try:
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    except RuntimeError:  # the devices are settled
+    except RuntimeError:  # TensorFlow has already initialized its devices
         device_count = len(tf.config.list_logical_devices("CPU"))
         if device_count != count:
             raise UsageError(
@@ -44,13 +47,13 @@ def split_cpu(count: int | None) -> None:
 
 
 def replica_devices(num_gpus: int | None) -> tuple[str, ...]:
-    """Returns the devices of the replicas: the GPUs; on a machine without one, the logical CPUs.
+    """Returns the names of the replicas' devices: the GPUs, or the logical CPUs on a machine without a GPU.
 
     Args:
-      num_gpus: how many GPUs to use; None: all.
+      num_gpus: the number of GPUs to use; None: all.
 
     Raises:
-      UsageError: there are fewer, or the CPU is the only device.
+      UsageError: the machine has fewer GPUs, or a single CPU device is the only device.
     """
     gpus, cpus = (tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU"))
     if num_gpus is not None and num_gpus > len(gpus):
@@ -64,15 +67,16 @@ def replica_devices(num_gpus: int | None) -> tuple[str, ...]:
 
 
 def run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
-    """Returns a `RunConfig` with the strategy that the options name.
+    """Returns the `RunConfig` of a training, with the strategy that the options name.
 
     Args:
-      options: those of the training.
-      model_dir: where the model is kept.
+      options: the options of the training.
+      model_dir: the model directory.
       settings: further arguments of `RunConfig`.
 
     Raises:
-      UsageError: this machine has not the devices, or TF_CONFIG not the cluster.
+      UsageError: this machine does not have the devices, or TF_CONFIG does not have the cluster, that the strategy
+        needs.
     """
     check_cluster(options.strategy)
     split_cpu(options.logical_cpus)
@@ -90,20 +94,23 @@ def run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
 
 
 def replicas_of(config: Any) -> int:
-    """Returns how many replicas share each batch of a `RunConfig`'s training."""
+    """Returns the number of replicas that share each batch of a training with this `RunConfig`."""
     return len(config.train_distribute.extended.worker_devices) if config.train_distribute else 1
 
 
 @contextlib.contextmanager
 def without_notices() -> Iterator[None]:
-    """Keeps tf.data from warning where a strategy or a tf.data service asks it for its options as sessions must."""
+    """Hides a warning of tf.data about dataset options that cannot be preserved in a session.
+
+    A strategy or a tf.data service reads the options in the only way that sessions allow.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options", UserWarning)
         yield
 
 
 def check_shared(batch_size: int, replicas: int) -> None:
-    """Raises UsageError if the replicas cannot share a batch evenly."""
+    """Raises UsageError if the replicas cannot divide a batch evenly."""
     if batch_size % replicas:
         fits = max(1, batch_size // replicas) * replicas
         raise UsageError(
@@ -113,20 +120,20 @@ def check_shared(batch_size: int, replicas: int) -> None:
 
 
 def _mirrored(num_gpus: int | None) -> Any:
-    """The strategy of replicas on one machine."""
+    """Returns the strategy for replicas on one machine."""
     devices = replica_devices(num_gpus)
-    # The all-reduce that TensorFlow chooses for logical CPUs never ends in a session, so theirs is named here.
+    # For logical CPUs, the all-reduce that TensorFlow chooses by default never ends in a session.
     on_cpu = "CPU" in devices[0]
     ops = tf.distribute.ReductionToOneDevice() if on_cpu else tf.distribute.NcclAllReduce()
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=ops)
 
 
 def _session_config(options: TrainingPlan, config: Any) -> Any:
-    """Estimator's own settings of a session, and what the options add to them."""
-    session = config.session_config  # in a cluster: with filters, so that a worker waits for no other
+    """Returns Estimator's own session settings, with those of the options added."""
+    session = config.session_config  # in a cluster, it has filters, so that workers do not wait for each other
     if session is None:
         session = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-        session.graph_options.rewrite_options.meta_optimizer_iterations = 1  # as Estimator's own: one pass
+        session.graph_options.rewrite_options.meta_optimizer_iterations = 1  # one pass, as Estimator sets by default
     if options.logical_cpus is not None:
         session.device_count["CPU"] = options.logical_cpus
     session.inter_op_parallelism_threads = options.inter_op_threads or 0
@@ -146,10 +153,10 @@ def _session_config(options: TrainingPlan, config: Any) -> Any:
 
 
 def as_exported(estimator: Any) -> Any:
-    """Returns the same Estimator, computing as its exports do, which hold no setting of a session.
+    """Returns the same Estimator, but it computes like its exports, which do not store session settings.
 
-    Its session has no lower precision and no compiler, and runs the graph as it is, as `ServedModel`'s does: what
-    Grappler fuses rounds otherwise, and a deep network can make 1e-4 of that before it is trained.
+    Its session has full precision, no XLA, and no graph optimization, like the session of `ServedModel`. Grappler fuses
+    ops, which changes the rounding; in a deep network before training, the difference can grow to 1e-4.
     """
     session = tf.compat.v1.ConfigProto()
     session.CopyFrom(estimator.config.session_config)
@@ -162,14 +169,23 @@ def as_exported(estimator: Any) -> Any:
 
 
 def with_whole_variables(spec: Any) -> Any:
-    """Returns an `EstimatorSpec` for TRAIN whose graph counts no parts as variables; as it is, without a strategy."""
+    """Returns a TRAIN spec for whose graph the saver sees each variable once, without its copies on the devices of
+    replicas.
+
+    Without a distribution strategy, the spec is returned unchanged.
+
+    Args:
+      spec: an `EstimatorSpec`.
+    """
     if not tf.distribute.has_strategy():
         return spec
     return spec._replace(training_hooks=[_LeaveOutParts(), *spec.training_hooks])
 
 
 class _LeaveOutParts(tf.compat.v1.train.SessionRunHook):
-    """Removes the parts before the saver and the initializers are made, which a session does after this."""
+    """Removes the per-device copies of variables from the graph's list before a session makes the saver and
+    initializers.
+    """
 
     def begin(self) -> None:
         strategy = tf.distribute.get_strategy()
@@ -179,23 +195,27 @@ class _LeaveOutParts(tf.compat.v1.train.SessionRunHook):
 
 
 def with_interrupts(spec: Any) -> Any:
-    """Adds `CheckInterrupts` to an `EstimatorSpec`, for training, evaluation and prediction."""
+    """Adds a `CheckInterrupts` hook to an `EstimatorSpec`, for training, evaluation and prediction."""
     kinds = ("training_hooks", "evaluation_hooks", "prediction_hooks")
     return spec._replace(**{kind: [CheckInterrupts(), *getattr(spec, kind)] for kind in kinds})
 
 
 class CheckInterrupts(tf.compat.v1.train.SessionRunHook):
-    """Raises a dropped exception before the next step."""
+    """Ends the session before the next step if the process was interrupted but the exception got lost."""
 
     def before_run(self, run_context: Any) -> None:
         interrupts.check()
 
 
 def set_threads(*, inter_op: int | None, intra_op: int | None) -> None:
-    """Sets the threads of this process, before TensorFlow runs anything; None leaves a number as it is.
+    """Sets the number of TensorFlow's threads in this process, before TensorFlow runs anything.
+
+    Args:
+      inter_op: the number of ops that run in parallel; None: unchanged.
+      intra_op: the number of threads that one op may use; None: unchanged.
 
     Raises:
-      UsageError: TensorFlow runs already, with other numbers.
+      UsageError: TensorFlow already runs, with other numbers.
     """
     try:
         if inter_op is not None:

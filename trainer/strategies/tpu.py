@@ -1,8 +1,8 @@
-"""Trains by TPUEstimator: steps on a TPU, everything else on the host. `--tpu cpu` does the same on the CPU.
+"""Trains by TPUEstimator: steps run on a TPU, everything else on the host. `--tpu cpu` does the same on the CPU.
 
-A TPU of one host compiles a step, so batches have one size, and all inputs are dense. Evaluations, predictions and
-exports run on the host, from checkpoints, as without a TPU. The cores of a TPU make the step on parts of the batch, so
-their gradients are averaged before they are applied.
+A step is compiled for the TPU, so all batches have the same size, and all inputs are dense. Evaluations, predictions
+and exports run on the host, from checkpoints, as without a TPU. Each core of a TPU computes the step on its part of the
+batch, so the gradients of the cores are averaged before they are applied.
 """
 
 from __future__ import annotations
@@ -20,32 +20,37 @@ from trainer.estimator import tf_estimator
 from trainer.spec.options import TrainingPlan
 
 CPU = "cpu"
-LOOP = 100  # steps that a TPU makes before it comes back to the host
+LOOP = 100  # the number of steps that a TPU makes before it returns to the host
 tpu: Any = tf_estimator.tpu
 
 
 def is_tpu(config: Any) -> bool:
-    """Returns whether a `RunConfig` is of a training on a TPU, or of one that takes the same way on the CPU."""
+    """Returns whether a `RunConfig` belongs to a training on a TPU, or to `--tpu cpu`."""
     return isinstance(config, tpu.RunConfig)
 
 
 def cores() -> int:
-    """Returns how many cores make the step that is being built; 1 outside of a TPU's step, as on the CPU."""
-    tpu_function: Any = importlib.import_module("tensorflow.python.tpu.tpu_function")  # private: the only place
+    """Returns the number of cores that will run the step that is being built; 1 outside of a TPU's step."""
+    tpu_function: Any = importlib.import_module(
+        "tensorflow.python.tpu.tpu_function"
+    )  # private: there is no public function
     return tpu_function.get_tpu_context().number_of_shards or 1
 
 
 def across_cores(optimizer: Any) -> Any:
-    """Returns a `tf.compat.v1.train.Optimizer` that applies the mean of the cores' gradients."""
+    """Wraps a `tf.compat.v1.train.Optimizer` so that it applies the mean of the cores' gradients."""
     return optimizer if cores() == 1 else tf.compat.v1.tpu.CrossShardOptimizer(optimizer)
 
 
 def keras_settings() -> dict[str, Any]:
-    """Returns arguments for a Keras 2 optimizer's constructor, with which it averages the cores' gradients."""
+    """Returns constructor arguments that make a Keras 2 optimizer average the cores' gradients; empty for one core."""
     return {} if cores() == 1 else {"gradient_transformers": [_mean_over_cores]}
 
 
 def _mean_over_cores(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Returns the mean of the cores' gradients: each core divides its gradient by the number of cores, then all are
+    summed.
+    """
     share = cores()
     return [(tf.compat.v1.tpu.cross_replica_sum(tf.convert_to_tensor(g) / share), v) for g, v in gradients]
 
@@ -53,17 +58,24 @@ def _mean_over_cores(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, An
 def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> Any:
     """Returns the `RunConfig` of a training on a TPU.
 
+    Args:
+      options: the options of the training.
+      model_dir: the model directory.
+      settings: further arguments of `RunConfig`.
+
     Raises:
-      UsageError: this TensorFlow is built without TPUs.
+      UsageError: this TensorFlow is built without support for TPUs.
     """
-    kernels: Any = importlib.import_module("tensorflow.python.framework.kernels")  # private: tf.sysconfig tells of GPUs
+    kernels: Any = importlib.import_module(
+        "tensorflow.python.framework.kernels"
+    )  # private: tf.sysconfig has this only for GPUs
     if options.tpu != CPU and not kernels.get_registered_kernels_for_op("TPUExecute").kernel:
         raise UsageError(
             f"--tpu {options.tpu}: TensorFlow {importlib.metadata.version('tensorflow')} is built without TPUs, "
             "whether libtpu is installed or not. The package tensorflow-tpu, which has them, ends at 2.20, and this "
             "project needs 2.21. Train on a GPU or CPU, or try the same way on the CPU with --tpu cpu."
         )
-    # At the end, TPUEstimator would call a part of TensorFlow that is gone, to save once more when preempted.
+    # Disables a save on preemption at the end of TPUEstimator: it calls a part of TensorFlow that no longer exists.
     os.environ.setdefault("TF_TPU_GRACEFUL_SHUTDOWN_MODE", "")
     return tpu.RunConfig(
         model_dir=model_dir,
@@ -78,20 +90,22 @@ def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> An
 
 
 def as_tpu_estimator(estimator: Any, options: TrainingPlan, *, batch_size: int, eval_batch_size: int) -> Any:
-    """Returns an Estimator as a TPUEstimator in the same model directory.
+    """Converts an Estimator to a TPUEstimator in the same model directory.
 
     Args:
-      estimator: one whose config is from `tpu_run_config`.
-      options: those of the training.
-      batch_size: examples a step, over all cores.
-      eval_batch_size: examples a batch of evaluations, on the host.
+      estimator: an Estimator with a config from `tpu_run_config`.
+      options: the options of the training.
+      batch_size: examples in a step, over all cores.
+      eval_batch_size: examples in a batch of an evaluation, on the host.
     """
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any, params: Any) -> Any:
         spec = estimator.model_fn(features, labels, mode, config)
         if mode != tf_estimator.ModeKeys.TRAIN:
             return spec
-        tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.SUMMARIES).clear()  # nothing is read out of a step
+        tf.compat.v1.get_collection_ref(
+            tf.compat.v1.GraphKeys.SUMMARIES
+        ).clear()  # a step on a TPU cannot write summaries
         hooks = (*spec.training_hooks, *spec.training_chief_hooks)
         return tpu.TPUEstimatorSpec(
             mode,
