@@ -94,12 +94,13 @@ def run(
 def _follow(process: subprocess.Popen[str], prefix: str, quiet: bool) -> str:
     """Prints a process's output until it ends. Returns why it failed; '' if it succeeded."""
     error = "see its output above"
-    for line in process.stdout or ():
-        if line.startswith("error: "):
-            error = line.removeprefix("error: ").rstrip("\n")
-        if not quiet:
-            print(f"{prefix}{line}", end="", file=sys.stderr, flush=True)
-    return error if process.wait() else ""
+    with process:  # at its end, waits for the process and closes the pipe
+        for line in process.stdout or ():
+            if line.startswith("error: "):
+                error = line.removeprefix("error: ").rstrip("\n")
+            if not quiet:
+                print(f"{prefix}{line}", end="", file=sys.stderr, flush=True)
+    return error if process.returncode else ""
 
 
 def _end(processes: Mapping[Task, subprocess.Popen[str]]) -> None:
