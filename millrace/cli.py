@@ -95,9 +95,7 @@ def app(prog: str = "millrace") -> App:
 
 
 def whole_app() -> App:
-    """Returns the command line for Cyclopts with the flags of all sub-commands. This imports the modules of all
-    sub-commands.
-    """
+    """Returns the command line for Cyclopts with all flags. This imports the modules of all sub-commands."""
     return _with_commands("millrace", {name: entry.imported().app(name) for name, entry in COMMANDS.items()})
 
 

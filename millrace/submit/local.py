@@ -64,6 +64,7 @@ def run(
     processes: dict[Task, subprocess.Popen[str]] = {}
     with ThreadPoolExecutor(len(tasks)) as pool:
         try:
+            # False sorts before True: the parameter servers start first, because the others connect to them.
             for task in sorted(tasks, key=lambda task: task.role != PS):
                 own = {name: value for name, value in environment.items() if name not in ("TF_CONFIG", "CLUSTER_SPEC")}
                 processes[task] = subprocess.Popen(  # noqa: S603 - our own command
@@ -109,6 +110,7 @@ def _end(processes: Mapping[Task, subprocess.Popen[str]]) -> None:
     First asks all except the parameter servers to end: the chief first, so that it can save a checkpoint. Then kills
     whatever still runs, including the parameter servers.
     """
+    # False sorts before True: the chief is first.
     ending = [task for task in sorted(processes, key=lambda task: task.role != CHIEF) if task.role != PS]
     for task in ending:
         if processes[task].poll() is None:

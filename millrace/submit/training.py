@@ -1,6 +1,4 @@
-"""Reads the training that is to be submitted: parses its arguments with the trainer's own parser, and checks its
-roles.
-"""
+"""Reads the training that is to be submitted: parses its arguments by the trainer's own parser, and checks them."""
 
 from __future__ import annotations
 
@@ -65,9 +63,7 @@ class SubmittedTraining:
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Splits arguments at the first `--`. Returns the arguments before and after it; None for the latter if there is
-    no `--`.
-    """
+    """Splits arguments at the first `--`. Returns those before it and those after it; None if there is no `--`."""
     if "--" not in argv:
         return list(argv), None
     at = list(argv).index("--")

@@ -152,6 +152,7 @@ def _report(study: Study, folder: str, trial: TrialCommand, ended: str) -> Repor
     """
     if reason := failure(study.trials):
         raise MillraceError(f"{folder}: every trial has failed; {reason}")
+    # Sorts by state, then by value with the best first (a negative sign turns the order round), then by number.
     order, sign = ("COMPLETE", "PRUNED", "FAIL"), -1 if study.higher else 1
     data = [study.result(ended_trial) for ended_trial in study.trials]
     data.sort(key=lambda result: (order.index(result["state"]), sign * (result["value"] or 0), result["number"]))

@@ -132,13 +132,15 @@ class TrialCommand:
         return options
 
     def check(self) -> TrainOptions:
-        """Checks that trials would accept both ends of each range, and each value of a category. Returns the options of
-        one trial.
+        """Checks that trials would accept both ends of each range, and each value of a category.
+
+        Returns the options of one trial.
 
         Raises:
           UsageError: a parameter must not vary, or a trial would refuse a value.
         """
         probes = {name: _probes(distribution) for name, distribution in self.space.items()}
+        # Varies one parameter at a time, while the other parameters have their first value.
         first = {name: values[0] for name, values in probes.items()}
         for name, values in probes.items():
             if name in _FIXED:
@@ -170,18 +172,14 @@ class TrialCommand:
         return (dict(zip(self.space, values, strict=True)) for values in itertools.product(*choices))
 
     def identity(self) -> dict[str, list[str]]:
-        """Returns the parts of a study that must not change if its trials are to be comparable: its space and its
-        training.
-        """
+        """Returns what must stay the same so that trials of a study are comparable: its space and its training."""
         flags = sorted(self.flags.keys() - _INCIDENTAL)
         training = [part for name in flags for part in typed(name, self.flags[name])]
         return {"space": list(self.space_texts), "training": training}
 
 
 def _probes(distribution: Any) -> list[str]:
-    """Returns the values of a parameter that are checked before the first trial: all categories, or the ends of a
-    range.
-    """
+    """Returns the values of a parameter to check before the first trial: all categories, or both ends of a range."""
     if hasattr(distribution, "choices"):
         return list(distribution.choices)
     return [as_typed(distribution.low), as_typed(distribution.high)]

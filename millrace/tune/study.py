@@ -173,6 +173,8 @@ class Study:
           seed: the seed of the search. The values depend on the seed and the number of the trial. None: they are
             random.
         """
+        # A seed for each trial, by its number, so that a continued study draws what an uninterrupted one would have
+        # drawn.
         drawn = None if seed is None else (seed * 1_000_003 + len(self._study.trials)) % 2**32
         samplers = self._optuna.samplers
         self._study.sampler = samplers.RandomSampler(seed=drawn)
@@ -229,9 +231,7 @@ class Study:
         return best
 
     def _value(self, evaluation: Mapping[str, Any]) -> float:
-        """Returns the metric's value in an evaluation; NaN if it is undefined. Records the name of the metric in the
-        study.
-        """
+        """Returns the metric's value in an evaluation; NaN if it is undefined. Notes the metric's name in the study."""
         name = best_metric(evaluation, self._metric).name
         if name != self.metric:
             self._study.set_user_attr("metric", name)

@@ -56,9 +56,7 @@ class TrainingProcess:
         self._process.join()
 
     def new_evaluations(self) -> list[Metrics]:
-        """Returns the evaluations since the last call. The first call also returns those from before an
-        interruption.
-        """
+        """Returns the evaluations since the last call; the first call returns all, even from before an interruption."""
         evaluations = read_evaluations(self._model_dir)
         new = evaluations[self._evaluations_read :]
         self._evaluations_read = len(evaluations)

@@ -166,9 +166,7 @@ def side_by_side(
 
 
 def part_rows(dataset: OpenDataset, split: str, *, num_workers: int, worker: int) -> int:
-    """Returns the number of records that one worker reads of a split. `side_by_side` divides the split among the
-    workers.
-    """
+    """Returns the number of records that one worker reads of a split that `side_by_side` divides."""
     rows = [shard.rows for shard in dataset.manifest.splits[split].shards]
     if len(rows) >= num_workers:
         return sum(rows[worker::num_workers])
@@ -209,10 +207,12 @@ def repeated(whole: tf.data.Dataset, *, num_epochs: int | None, seed: int | None
       A Dataset of (examples, order), as the module describes; one element for each epoch.
     """
 
+    # The `read` function of an epoch: a single window, so a single order.
     def order(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
         return tf.data.Dataset.from_tensors((stream(seed, WINDOWS), before))
 
     orders = epochs(order, seed=seed, num_epochs=num_epochs, start=start)
+    # Each epoch is an element: the cached examples, with the order of that epoch.
     return tf.data.Dataset.zip((whole.cache().repeat(), orders))
 
 
@@ -244,6 +244,7 @@ def windows(
 
     def epoch(seed: tf.Tensor, before: tf.Tensor) -> tf.data.Dataset:
         first = window if rows <= window else 1 + number(stream(seed, BORDERS)) % window
+        # The sizes of the windows: a random first size, then whole windows, more than the epoch can fill.
         sizes = tf.concat([[first], tf.fill([rows // window + 1], tf.constant(window, tf.int64))], axis=0)
         ends = tf.cumsum(sizes)
         # When reading starts within this epoch, windows that end before the start are skipped whole, and the first
@@ -321,8 +322,9 @@ def shuffled_places(windows: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def without_first(blocks: tf.data.Dataset, count: int) -> tf.data.Dataset:
-    """Skips the first `count` examples of a dataset of blocks. The blocks are cut anew, with a border after `count`
-    examples.
+    """Skips the first `count` examples of a dataset of blocks.
+
+    The blocks are cut anew, with a border after `count` examples.
     """
     if not count:
         return blocks

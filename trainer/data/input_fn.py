@@ -307,8 +307,9 @@ def packing_parser(dataset: OpenDataset) -> tuple[Callable[[tf.Tensor], Any], Ca
 def images(
     dataset: OpenDataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions
 ) -> tf.data.Dataset:
-    """Reads a split's images one by one, as (features, label). Training caches the decoded images if they fit in
-    memory.
+    """Reads a split's images one by one, as (features, label).
+
+    Training caches the decoded images if they fit in memory.
     """
     crops = augment.augment_options(options.augmentation, stored_as.input_size)
     training = mode == ModeKeys.TRAIN
@@ -338,11 +339,11 @@ def held_window(dataset: OpenDataset, split: str, stored_as: ImageOptions, optio
 def pairs(
     dataset: OpenDataset, split: str, stored_as: ImageOptions, mode: str, options: InputOptions
 ) -> tf.data.Dataset:
-    """Reads a split's pairs of images one by one, as (features, label). `trainer.data.pairs` describes which pairs are
-    drawn.
+    """Reads a split's pairs of images one by one, as (features, label).
 
-    An evaluation draws the same pairs every time. Training draws new pairs in each epoch: from the whole split if its
-    decoded images fit in memory, else from windows of it.
+    `trainer.data.pairs` describes which pairs are drawn. An evaluation draws the same pairs every time. Training draws
+    new
+    pairs in each epoch: from the whole split if its decoded images fit in memory, else from windows of it.
     """
     training = mode == ModeKeys.TRAIN
     if not training:
@@ -405,9 +406,7 @@ def stored_spec(dataset: OpenDataset) -> dict[str, Any]:
 
 
 def training_spec(dataset: OpenDataset) -> dict[str, Any]:
-    """Returns the feature spec of `tf.io.parse_example` for a record of a CSV dataset in training, without the key
-    column.
-    """
+    """Returns the feature spec of `tf.io.parse_example` for training on a CSV dataset, without the key column."""
     key = dataset.schema.key
     return {name: entry for name, entry in stored_spec(dataset).items() if key is None or name != key.name}
 

@@ -1,10 +1,11 @@
-"""Draws pairs of images for a model that compares two images: new pairs in each training epoch, fixed pairs in
-evaluation.
+"""Draws pairs of images for a model that compares two images.
 
-Pairs are drawn among images that are in memory together: a whole split, or a window of it. There are as many pairs as
-images. The class of an image is its identity, such as a person. Half of the pairs show one identity twice, and half
-show two identities. A person with very many images is drawn no more often than other people. A person with very few
-images is drawn less often, because the model would soon learn these few images by heart.
+Training draws new pairs in each epoch; an evaluation always draws the same pairs. Pairs are drawn among images that are
+in memory together: a whole split, or a window of it. There are as many pairs as images.
+
+The class of an image is its identity, such as a person. Half of the pairs show one identity twice, and half show two
+identities. A person with very many images is drawn no more often than other people. A person with very few images is
+drawn less often, because the model would soon learn these few images by heart.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ def draw_pairs(labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     fits = (several > 0) & (tf.size(sizes) > 1)
     message_parts = [tf.size(sizes), "classes in a window of images, of which", several, "have several images; pairs"]
     check = tf.raw_ops.Assert(condition=fits, data=[*message_parts, "need two classes, one of several images"])
+    # `count` depends on the check, so that nothing is drawn from images that form no pairs.
     with tf.control_dependencies([check]):
         count = tf.size(labels)
     same = tf.equal(tf.range(count) % 2, 1)
     first, other, left, right = tf.unstack(tf.random.stateless_uniform([4, count], seed))
 
+    # Turns a random fraction in [0, 1) into an integer from 0 to below - 1. tf.minimum guards against rounding up.
     def drawn(fraction: tf.Tensor, below: tf.Tensor) -> tf.Tensor:
         return tf.minimum(tf.cast(fraction * tf.cast(below, tf.float32), tf.int32), below - 1)
 
+    # Draws an index with probabilities proportional to integer weights: the place of a random integer among their sums.
     def weighted(fraction: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         ends = tf.cumsum(weights)
         return tf.searchsorted(ends, drawn(fraction, ends[-1]), side="right")
@@ -63,6 +67,8 @@ def draw_pairs(labels: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     another = (identity + 1 + drawn(other, tf.size(sizes) - 1)) % tf.size(sizes)
     partner = tf.where(same, identity, another)
     size, partner_size = tf.gather(sizes, identity), tf.gather(sizes, partner)
+    # `left` is an index among the images of the first identity. The second image of the same identity is another of
+    # them; the second image of another identity is any image of that identity.
     left = drawn(left, size)
     second = (left + 1 + drawn(right, tf.maximum(size - 1, 1))) % size
     right = tf.where(same, second, drawn(right, partner_size))

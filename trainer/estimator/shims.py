@@ -126,9 +126,7 @@ def _add_module(name: str, contents: dict[str, Any]) -> None:
 
 
 def _distributed_training() -> dict[str, Any]:
-    """Returns a stand-in for `estimator_training`, which reads TF_CONFIG for a RunConfig with a `tf.distribute`
-    strategy.
-    """
+    """Returns a stand-in for `estimator_training`, by which a RunConfig with a strategy reads TF_CONFIG."""
 
     def init_run_config(config: Any, tf_config: dict[str, Any]) -> None:
         if config._experimental_distribute:

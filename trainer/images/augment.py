@@ -189,8 +189,10 @@ def color_jitter(image: tf.Tensor, *, strength: float, seed: tf.Tensor) -> tf.Te
     x = tf.cast(image, tf.float32) / 255.0
     x *= factors[0]
     mean = tf.reduce_mean(tf.image.rgb_to_grayscale(x))
+    # Contrast: scales the distance of each pixel from the mean brightness.
     x = tf.clip_by_value(mean + (x - mean) * factors[1], 0.0, 1.0)
     gray = tf.image.rgb_to_grayscale(x)
+    # Saturation: scales the distance of each pixel from its own grey value.
     x = tf.clip_by_value(gray + (x - gray) * factors[2], 0.0, 1.0)
     x = tf.image.adjust_hue(x, (2.0 * draws[3] - 1.0) * strength / 10.0)
     return _as_pixels(x * 255.0)

@@ -103,6 +103,7 @@ class Window(NamedTuple):
           seed: integers `[2]` in training, None elsewhere.
         """
         shape, end = self.shapes[place], self.ends[place]
+        # `pixels` holds all images one after another, so this image is the bytes before its end.
         whole = tf.reshape(self.pixels[end - tf.reduce_prod(shape) : end], shape)
         return augment_raw(tf.ensure_shape(whole, [None, None, 3]), options, seed=seed)
 

@@ -21,9 +21,7 @@ def thumbnails(images: tf.Tensor) -> tf.Tensor:
 
 
 def name_split(split: str) -> None:
-    """Notes in the graph which split an `input_fn` reads, so that `summary_folder` can find it. Does nothing outside
-    a graph.
-    """
+    """Notes in the graph which split an `input_fn` reads, for `summary_folder`. Does nothing outside a graph."""
     if not tf.executing_eagerly():
         tf.compat.v1.add_to_collection(_SPLIT, split)
 

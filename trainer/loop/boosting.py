@@ -113,6 +113,7 @@ def grow(
     lightgbm = _lightgbm()
     task_spec = read_table_task_spec(dataset, label=options.label)
     columns = boosted_trees.Columns.of(task_spec.inputs, hparams.list_limit)
+    # The train split, and the evaluation split if it can stop the growing; once if both are the same split.
     splits = tuple(dict.fromkeys(("train", *([options.eval_split] if hparams.early_stopping_round else []))))
     classes = task_spec.classes or 1
     check_memory(dataset, splits, columns.count, trees_a_round=classes if classes > 2 else 1)

@@ -1,6 +1,4 @@
-"""Records evaluations: writes their metrics to files, formats them as lines, and writes reports at the end of a
-training.
-"""
+"""Records evaluations: writes metrics to files, formats them as lines, and writes the reports of a training."""
 
 from __future__ import annotations
 
@@ -83,8 +81,12 @@ def evaluation_line(
 
 
 def so_far(metrics: Metrics | None, chosen: str | None, split: str) -> str:
-    """Formats the last evaluation for the status line, such as `, eval accuracy 0.835`; '' before the first
-    evaluation.
+    """Formats the last evaluation for the status line, such as `, eval accuracy 0.835`.
+
+    Args:
+      metrics: the metrics of the last evaluation; None before the first one, which gives ''.
+      chosen: the metric that selects the best export; None: the loss.
+      split: the split that was evaluated.
     """
     if metrics is None:
         return ""

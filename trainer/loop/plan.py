@@ -171,11 +171,10 @@ def _model(dataset: OpenDataset, rows: int) -> str:
 
 
 def _evaluated(options: TrainOptions, steps: int) -> tuple[int, int]:
-    """Returns the number of steps between evaluations, and the number of steps without improvement that end the
-    training.
-    """
+    """Returns the steps between evaluations, and the steps without improvement that end the training."""
     every, patience = options.save_checkpoints_steps, options.early_stopping_steps
     if every is None:
+        # A dozen evaluations, but at least one within the patience, and never too long without a checkpoint.
         every = min(math.ceil(steps / EVALUATIONS), MOST_BETWEEN, patience or MOST_BETWEEN)
     return every, max(every, math.ceil(steps / 3)) if patience is None else patience
 

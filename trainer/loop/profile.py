@@ -105,8 +105,9 @@ class ProfileSteps(tf.compat.v1.train.SessionRunHook):
         return Phase.STEPS if self.steps else Phase.START
 
     def timed(self, batches: tf.data.Dataset) -> Any:
-        """Returns the next (features, label) of a dataset as tensors; each step measures how long they take to
-        arrive.
+        """Returns the next (features, label) of a dataset as tensors.
+
+        Each step measures how long these tensors take to arrive.
         """
         iterator = tf.compat.v1.data.make_initializable_iterator(batches)
         self._initializer = iterator.initializer

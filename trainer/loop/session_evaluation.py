@@ -89,9 +89,7 @@ class SessionEvaluation:
     def _evaluate(
         self, session: tf.compat.v1.Session, values: Mapping[str, Any], updates: Sequence[Any]
     ) -> Mapping[str, Any]:
-        """Runs the evaluation: updates the metrics for each batch, calling the hooks as Estimator would, and writes
-        them.
-        """
+        """Updates the metrics with each batch, calling the hooks as Estimator would, and writes the metrics."""
         for hook in self._hooks:
             hook.begin()
         fetches: dict[Any, Any] = {None: updates}

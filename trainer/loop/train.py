@@ -117,14 +117,16 @@ class TrainingTask:
 
     @property
     def steps_an_epoch(self) -> float:
-        """The number of steps that read as many examples as the train split has; 1 for boosted trees, where a step
-        is a round.
+        """The number of steps that read as many examples as the train split has.
+
+        It is 1 for boosted trees: a step is a round of boosting, which reads all examples.
         """
         return 1.0 if is_grown(self.options.model) else self.options.steps_an_epoch(self.dataset)
 
     def reader(self, split: str, mode: str) -> Callable[[Mapping[str, Any]], Any]:
-        """Returns the `input_fn` of a split for Estimator. Its argument `params` holds the batch size if a TPU sets
-        it.
+        """Returns the `input_fn` of a split for Estimator.
+
+        Its argument `params` holds the batch size if a TPU sets it.
         """
         options = input_options(self.dataset, self.options, split=split, mode=mode, replicas=replicas_of(self.config))
 
@@ -276,8 +278,9 @@ def begin(dataset: OpenDataset, options: TrainingPlan, hparams: Any, display: Di
 
 
 def run_task(task: TrainingTask) -> Trained | None:
-    """Performs this process's role: trains, evaluates, or serves parameters. Returns the result in the role that
-    exports.
+    """Performs this process's role: trains, evaluates, or serves parameters.
+
+    Returns the result if this process exports: without a cluster, or as the evaluator. Otherwise returns None.
     """
     config, model_dir = task.config, task.options.model_dir
     if not config.cluster_spec or config.task_type == "evaluator":
@@ -313,8 +316,9 @@ def grow_trees(task: TrainingTask) -> None:
 
 
 def take_steps(task: TrainingTask) -> None:
-    """Trains up to the last step, in the role that the `RunConfig` names. Without a cluster, also evaluates the
-    checkpoints.
+    """Trains up to the last step, in the role that the `RunConfig` names.
+
+    Without a cluster, it also evaluates the checkpoints.
     """
     options, config = task.options, task.config
     hooks: list[Any] = []

@@ -67,9 +67,7 @@ def _is_not_about_nan(record: logging.LogRecord) -> bool:
 
 
 def _without_disk_errors(hook: Callable[[Any], Any], model_dir: str) -> Callable[[Any], None]:
-    """Returns a `threading.excepthook` that prints no traceback for a full disk, since the main thread reports it
-    too.
-    """
+    """Returns a `threading.excepthook` without tracebacks for a full disk, which the main thread reports too."""
 
     def filtered(failed: Any) -> None:
         if disk_error(failed.exc_value, model_dir) is None:
@@ -101,11 +99,10 @@ def nan_error(model_dir: str, problem: str) -> MillraceError:
 
 
 def disk_error(error: BaseException, model_dir: str) -> MillraceError | None:
-    """Returns the error for a disk that is full, over quota or read-only, with advice; None if `error` has another
-    cause.
+    """Returns the error for a disk that is full, over quota or read-only, with advice.
 
-    The last checkpoint is still valid after such an error: a new checkpoint is written to other files, and is named in
-    the file `checkpoint` only when it is complete.
+    Returns None if `error` has another cause. The last checkpoint is still valid after such an error: a new checkpoint
+    is written to other files, and is named in the file `checkpoint` only when it is complete.
     """
     if isinstance(error, MillraceError) and not isinstance(error.__cause__, OSError):
         return None
@@ -263,6 +260,7 @@ class SaveCheckpoints(CheckpointSaverHook):
         for listener in self._listeners:
             listener.before_save(session, step)
         try:
+            # Skips the save right after resuming, when the checkpoint of this step already exists.
             if not (self._starting and tf.train.latest_checkpoint(self._model_dir) == f"{self._save_path}-{step}"):
                 self._check_finite(session, step)
                 self._get_saver().save(session, self._save_path, global_step=step, write_meta_graph=self._save_graph)

@@ -1,5 +1,4 @@
-"""Records the order in which a training reads its input (`input.json`), so that a resumed training continues where it
-was.
+"""Records the order in which a training reads its input (`input.json`), so that it resumes where it was.
 
 A step reads one batch, and with --seed and --deterministic the order of every epoch is fixed. The step of a checkpoint
 therefore tells how many records were read since this order began. The order began at step 0, or at the step where the
@@ -66,6 +65,7 @@ def resume_input(
         settings |= {"cache_bytes": options.cache_bytes if windows else 0, "in_memory": in_memory}
     stored_order = _read(path) if step else None
     followed = InputOrder(step=0, epoch=0, settings=settings) if stored_order is None else stored_order
+    # Every step since the order began has read one batch.
     read_before = (step - followed.step) * int(followed.settings["batch_size"])
     place = Position(followed.epoch).after(max(0, read_before), rows=rows)
     reason = _why_not_exact(stored_order, settings, step) if exact else _UNKNOWN

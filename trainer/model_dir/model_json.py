@@ -30,8 +30,9 @@ Metrics = dict[str, float]
 
 
 def read_evaluations(model_dir: str) -> list[Metrics]:
-    """Returns the metrics of each evaluation, with `global_step`, in the order of steps; empty before the first
-    evaluation.
+    """Returns the metrics of each evaluation, with `global_step`, in the order of steps.
+
+    The list is empty before the first evaluation.
     """
     path = layout.join(model_dir, EVALUATIONS)
     if not storage.exists(path):
@@ -41,9 +42,7 @@ def read_evaluations(model_dir: str) -> list[Metrics]:
 
 
 def read_rounds(model_dir: str) -> dict[str, list[float]]:
-    """Returns the losses of boosted trees: for each split, one number for each round; empty if there is no such
-    record.
-    """
+    """Returns the losses of boosted trees by split, one number for each round; empty if there is no record."""
     path = layout.join(model_dir, ROUNDS)
     if not storage.exists(path):
         return {}
@@ -68,9 +67,7 @@ class TrainedOn(Strict):
 
 
 class RecordedPlan(Strict):
-    """How long a training is, how it is evaluated, and on which scale the model learns the label; see
-    `trainer.loop.plan`.
-    """
+    """The length of a training, its evaluations, and the scale of its label; see `trainer.loop.plan`."""
 
     batch_size: int
     max_steps: int

@@ -163,9 +163,7 @@ def _variable(weight: BackboneWeight, *, moving: bool) -> Any:
 
 
 def _initialized(variables: Sequence[Any], weights: Sequence[BackboneWeight]) -> Any:
-    """Returns a Scaffold that sets the variables to the file's values, except variables that a warm start has
-    already set.
-    """
+    """Returns a Scaffold that sets the variables to the file's values, except those that a warm start has set."""
     begins = [(v, v.initial_value, v.initializer, w.value) for v, w in zip(variables, weights, strict=True)]
 
     def begin(_: Any, session: Any) -> None:
@@ -206,6 +204,7 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
     variables = {id(v.handle): v for function in functions for v in function.variables}
     if any(tensor.dtype == tf.resource and key not in variables for key, tensor in captured.items()):
         raise UsageError(f"path={path}: holds a table; expected a network of layers with variables only")
+    # Only variables that a function captures, in the order in which they are used, so that names are reproducible.
     in_use = [key for key in captured if key in variables]  # in the order of their use
     own = None if source.trainable is None else {id(v.handle) for v in source.trainable}
     trained = {key: trainable and (variables[key].trainable if own is None else key in own) for key in in_use}
@@ -221,9 +220,7 @@ def read_backbone(path: str, *, size: tuple[int, int], trainable: bool) -> Backb
 
 
 def _read_saved_model(path: str) -> NetworkFile:
-    """Loads a SavedModel after its graph has been checked; calls the model itself, or else its signature
-    'serving_default'.
-    """
+    """Loads a SavedModel after checking its graph. Uses the model's call, or else its signature 'serving_default'."""
     if not storage.exists(storage.join(path, "saved_model.pb")):
         raise UsageError(
             f"path={path}: no folder with saved_model.pb; {FORM}. What trains, evaluates or checks a backbone builds "
@@ -242,6 +239,7 @@ def _read_saved_model(path: str) -> NetworkFile:
         arguments = [tf.nest.flatten(f.structured_input_signature) for f in functions]
         tensor_specs = [argument for argument in arguments[0] if isinstance(argument, tf.TensorSpec)]
         _check_input(path, "its call", tensor_specs)
+        # A Keras model was traced once for each value of `training`, which shows as a bool among the arguments.
         takes_mode = any(isinstance(argument, bool) for argument in itertools.chain.from_iterable(arguments))
         call = (lambda x, training: loaded(x, training=training)) if takes_mode else (lambda x, _: loaded(x))
         return NetworkFile(call, tensor_specs[0].shape, getattr(loaded, "trainable_variables", None))
@@ -313,6 +311,7 @@ def _names(of_file: Iterator[str]) -> list[str]:
     names: list[str] = []
     for name in of_file:
         plain = re.sub(r"[^A-Za-z0-9_./-]", "_", name.partition(":")[0])
+        # Takes the plain name, or the first of name_1, name_2 and so on that is still free.
         names.append(next(n for n in (plain, *(f"{plain}_{i}" for i in range(1, len(names) + 1))) if n not in names))
     return names
 

@@ -75,9 +75,7 @@ class Columns:
         return self.categories.stop + sum(min(entry.count, self.list_limit) for entry in self._of("lists"))
 
     def table(self, features: Mapping[str, Any]) -> tf.Tensor:
-        """Returns a batch's features as a table, float32 `[batch, count]`. Training and serving call the same
-        function.
-        """
+        """Returns a batch's features as a table, float32 `[batch, count]`, in training and in serving."""
         numbers = self._of("numbers")
         parts = [prepare(features, numbers)[NUMBERS]] if numbers else []
         single = self._of("buckets") + self._of("categories")
@@ -107,8 +105,9 @@ def _width(entries: Sequence[Ids]) -> int:
 
 
 def _counts(features: Mapping[str, Any], entry: Ids, limit: int) -> tf.Tensor:
-    """Counts how often each of an input's first ids occurs in each row, float32 `[batch, ids]`; sums weights if it
-    has them.
+    """Counts how often each of an input's first ids occurs in each row, float32 `[batch, ids]`.
+
+    If the ids have weights, their weights are summed instead.
     """
     ids, width = features[entry.name], min(entry.count, limit)
     if not isinstance(ids, tf.SparseTensor):  # a text, padded with 0
@@ -270,6 +269,8 @@ class _Collected:
         bounds[places] = np.where(decisions & 1, np.float32(0.5), round_down(thresholds))
         nodes[:, 2] = bounds.view(np.int32)
         words, ends = ([int(x) for x in fields.get(name, "").split()] for name in ("cat_threshold", "cat_boundaries"))
+        # For a split by categories, LightGBM's threshold is the number of its set, whose words `cat_boundaries`
+        # delimits.
         for place, column, decision, which in zip(
             places, array("split_feature", np.int32), decisions, thresholds, strict=True
         ):
@@ -283,9 +284,10 @@ class _Collected:
         return root
 
     def _number(self, column: int, decision: int) -> int:
-        """Returns the index of a number's test. In LightGBM's decision type, bit 1 sends missing values left; bits 2-3
-        say what
-        counts as missing: 0 nothing, 1 zeros, 2 NaN.
+        """Returns the index of a number's test.
+
+        In LightGBM's decision type, bit 1 sends missing values left. Bits 2-3 tell what counts as missing: 0 nothing, 1
+        zeros, 2 NaN.
         """
         missing, left = decision >> 2 & 3, bool(decision & 2)
         if missing == 1:
@@ -355,9 +357,7 @@ def _scores(trees: Trees, table: tf.Tensor) -> tf.Tensor:
     nodes, roots = tf.convert_to_tensor(trees.nodes), tf.convert_to_tensor(trees.roots)
 
     def decide(level: tf.Tensor, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Moves each row in each tree one level down: to the left child, or to the right child, which follows the
-        left one.
-        """
+        """Moves each row in each tree down to the left child, or to the right child, which follows the left one."""
         node = tf.gather(nodes, places)
         values = tf.gather(tests, node[..., 0], axis=1, batch_dims=1)
         left = values <= tf.bitcast(node[..., 2], tf.float32)
@@ -402,9 +402,7 @@ def restored() -> Trees:
 
 
 def save(trees: Trees, model_dir: str) -> str:
-    """Writes a checkpoint with the trees. The checkpoint's step is the number of rounds. Returns the checkpoint's
-    name.
-    """
+    """Writes a checkpoint with the trees, and returns its name. Its step is the number of rounds."""
     values = {f"{_SCOPE}/{name}": getattr(trees, name) for name in _SHAPES}
     values["global_step"] = np.array(trees.rounds, np.int64)
     name = f"model.ckpt-{trees.rounds}"

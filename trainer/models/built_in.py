@@ -30,9 +30,7 @@ class BuiltIn:
 
     @property
     def scales_label(self) -> bool:
-        """Whether the model learns a numeric label on the scale of `LabelScale`, and starts with the shares of the
-        classes.
-        """
+        """Whether the model uses a `LabelScale`: learns a scaled number, or starts with the classes' shares."""
         return self.reads == ("rows",)
 
     def build(self, task_spec: Any, hparams: Any, config: Any) -> Any:

@@ -105,8 +105,9 @@ def linear_columns(inputs: Sequence[Input]) -> list[Any]:
 
 
 def deep_columns(inputs: Sequence[Input], *, indicator_limit: int, embedding_size: int) -> list[Any]:
-    """Returns feature columns of dense values: numbers as they are, few ids as indicators (0 or 1), many ids as
-    embeddings.
+    """Returns feature columns of dense values.
+
+    Numbers stay as they are. Features with few ids become indicators (0 or 1), and features with many ids embeddings.
 
     Args:
       inputs: the features to read.
@@ -201,8 +202,9 @@ class _MultiClassHead(_Classes, tf_estimator.MultiClassHead):
 
 
 class _RegressionHead(_Unmeasured, tf_estimator.RegressionHead):
-    """The head for a number. Predictions are in the label's own units; the loss of training is on the scale of
-    `LabelScale`.
+    """The head for a number.
+
+    Predictions are in the label's own units. The loss of training is on the scale of `LabelScale`.
     """
 
     def mean_of(self, logits: tf.Tensor) -> tf.Tensor:

@@ -171,6 +171,7 @@ def load(name: str, *, source: str = "--model") -> Custom:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        # Tells a missing module from a module that exists but fails to import another one.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, but a module that it imports is missing
         raise UsageError(f"{source} {name}: no module {error.name!r} on the Python path") from None

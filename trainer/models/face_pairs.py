@@ -1,5 +1,6 @@
-"""`face_pairs`: tells whether two images show one identity. Both images pass through one convolutional network, and the
-model compares the two embeddings.
+"""`face_pairs`: tells whether two images show one identity.
+
+Both images pass through the same convolutional network, and the model compares the two embeddings.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def embed(
 
 
 def likeness(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """Returns the log odds that two embeddings are of one identity: a weighted sum of their absolute differences, plus
-    a bias.
+    """Returns the log odds that two embeddings are of one identity.
+
+    They are a weighted sum of the absolute differences between the embeddings, plus a bias.
 
     Args:
       left: float32 `[..., embedding_size]`.
@@ -92,6 +94,8 @@ def contrast_loss(left: tf.Tensor, right: tf.Tensor, labels: tf.Tensor) -> tf.Te
     first = tf.math.top_k(tf.cast(same, tf.int32), tf.minimum(MOST_CONTRASTED, tf.size(labels))).indices
     lefts, rights, same = (tf.gather(x, first) for x in (left, right, same))
     similarities = likeness(lefts[:, None], rights[None])  # [n, n]
+    # `similarities[i, j]` compares the left image of pair i with the right image of pair j. Each left image must find
+    # its partner among all right images (`by_left`), and each right image among all left images (`by_right`).
     by_left, by_right = (tf.where(mask, similarities, _NEVER) for mask in (same[None], same[:, None]))
     nearest = tf.reduce_logsumexp(by_left, axis=1) + tf.reduce_logsumexp(by_right, axis=0)
     losses = tf.where(same, nearest / 2 - tf.linalg.diag_part(similarities), 0.0)  # cross-entropy

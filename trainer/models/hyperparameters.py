@@ -43,6 +43,8 @@ class Hparams:
     def __post_init__(self) -> None:
         for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
             value = getattr(self, name)
+            # The bounds are in the metadata of an `Annotated` type: the field's type, or a part of it if the field may
+            # be None.
             ranges = [limits for part in (hint, *typing.get_args(hint)) for limits in getattr(part, "__metadata__", ())]
             if value is None or not ranges:
                 continue
@@ -145,8 +147,7 @@ class WideDeepHparams(DnnHparams):
 
 @dataclasses.dataclass(frozen=True)
 class BoostedTreesHparams(Hparams):
-    """The hyper-parameters of `boosted_trees`: LightGBM's parameters, under the names that LightGBM's documentation
-    uses.
+    """The hyper-parameters of `boosted_trees`: parameters of LightGBM, under LightGBM's own names.
 
     Attributes:
       num_iterations: the most rounds of boosting. A round grows one tree, or with three or more classes one tree for

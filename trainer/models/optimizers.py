@@ -52,8 +52,9 @@ def learning_rate(kind: str, hparams: Any, step: tf.Tensor | int, max_steps: int
 
 
 def _cosine(hparams: Any, max_steps: int | None) -> Any:
-    """Returns the constant rate, or Keras's cosine schedule without restarts (SGDR, Loshchilov and Hutter 2017,
-    equation 5).
+    """Returns the constant rate, or Keras's cosine schedule.
+
+    It is the cosine without restarts of Loshchilov and Hutter (SGDR, 2017, equation 5).
     """
     if max_steps is None or not getattr(hparams, "decay", True):
         return hparams.learning_rate

@@ -33,11 +33,11 @@ def unit(
     stride: int = 1,
     tall_first: bool = True,
 ) -> tf.Tensor:
-    """Adds a SqueezeNext unit (figure 1 of the paper): a branch of five convolutions, and a shortcut that is added to
-    it.
+    """Adds a SqueezeNext unit (figure 1 of the paper): a branch of five convolutions, plus a shortcut.
 
     The branch consists of 1x1 and 1x1 to squeeze, 3x1, 1x3, and 1x1 to expand. Their channels are 1/2, 1/4, 1/2, 1/2
-    and 1 times `channels`. The shortcut is the input itself, or a 1x1 projection of the input if the shape changes.
+    and 1 times `channels`. The shortcut is the input itself, or a 1x1 projection of the input if the shape changes. The
+    output is the sum of branch and shortcut.
 
     Args:
       x: float32 `[batch, height, width, inputs]`.

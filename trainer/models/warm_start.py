@@ -96,11 +96,10 @@ def why_not(name: str, shape: list[int], stored_shapes: Mapping[str, list[int]],
 
 
 def models_variables() -> Sequence[Any]:
-    """Returns the variables with which this graph's model predicts, without the step counter and the optimizer's
-    variables.
+    """Returns the variables with which this graph's model predicts.
 
-    A variable belongs to the optimizer if its name contains the name of a trained variable, or if it is a single
-    number.
+    The step counter and the optimizer's variables are left out. A variable belongs to the optimizer if its name
+    contains the name of a trained variable, or if it is a single number.
     """
     trained = tf.compat.v1.trainable_variables()
     names = {v.op.name for v in trained}
@@ -123,6 +122,8 @@ def checkpoint_at(path: str, *, flag: str) -> str:
       UsageError: there is no checkpoint, or it was not written by an Estimator.
       MillraceError: the model directory names a checkpoint outside of itself.
     """
+    # Places where the checkpoint may be: the model directory's checkpoints, the latest first; the export at the path;
+    # the exports in the folder, the latest first.
     named = named_checkpoints(path) if tf.io.gfile.isdir(path) else [path]
     exports = [path, *(os.path.join(path, number) for number in numbered(path)[::-1])]
     places = [*named[::-1], *(os.path.join(export, "variables", "variables") for export in exports)]

@@ -145,6 +145,7 @@ def _read(hint: Any, text: str) -> Any:
             return None
         return _read(next(a for a in arguments if a is not type(None)), text)
     if origin is tuple:
+        # "256,128" or "28x28"; a single value may end in a comma.
         parts = text.removesuffix(",").split(",") if "," in text else text.split("x")
         return tuple(_read(arguments[0], part) for part in parts) if text else ()
     if hint is bool:

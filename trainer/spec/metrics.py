@@ -69,8 +69,9 @@ _OTHER_UNITS = ("average_loss", "loss")  # a regression's losses are in squared 
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """Formats a metric with four digits, or as a whole number from 1,000 on: 0.9312, 30,812. None and NaN are
-    "undefined".
+    """Formats a metric with four digits, or as a whole number from 1,000 on.
+
+    Examples are 0.9312 and 30,812. None and NaN become "undefined".
     """
     if value is None or math.isnan(value):
         return "undefined"
@@ -78,8 +79,9 @@ def figure(value: float | None, digits: int = 4) -> str:
 
 
 def described(metrics: Mapping[str, float], positive: str | None, names: Sequence[str] = ()) -> str:
-    """Formats metrics for the terminal: `accuracy 0.97, recall of "ja" 0.31`. Compares them with guessing without
-    features.
+    """Formats metrics for the terminal: `accuracy 0.97, recall of "ja" 0.31`.
+
+    The text also compares the model with a guess that uses no features.
 
     Args:
       metrics: the metrics of an evaluation by name.

@@ -238,8 +238,7 @@ class TrainOptions(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan(TrainOptions):
-    """The options of a training after `plan_training` has filled in everything that depends on the data or a
-    checkpoint.
+    """The options of a training after `plan_training` has filled in whatever the user left out.
 
     Attributes:
       early_stopping_steps: the number of steps without improvement that end the training; 0: it does not stop early.

@@ -225,6 +225,7 @@ def _undeclared(name: str, spec: dict[str, Any], output: tft.TFTransformOutput) 
     shape = getattr(entry, "shape", None)
     if entry.dtype.name == "float32" and shape is not None:
         return Dense(name, math.prod(shape))
+    # A transform declares the range of ids as the feature's int_domain in its metadata.
     domain = next((f.int_domain for f in output.transformed_metadata.schema.feature if f.name == name), None)
     if entry.dtype.name == "int64" and domain is not None and domain.max > 0 and domain.min >= 0:
         return Ids(name, int(domain.max) + 1, None if shape is None else math.prod(shape), positional=bool(shape))

@@ -1,8 +1,9 @@
 """Reads the roles of a training's processes from the environment variables CLUSTER_SPEC or TF_CONFIG.
 
 Vertex AI sets CLUSTER_SPEC on every replica. There, the position of a worker pool decides its role, and evaluators have
-a pool too. Without CLUSTER_SPEC, TF_CONFIG gives the roles. Our TF_CONFIG may also name the evaluators, which
-TensorFlow does not count as a part of the cluster. Importing this module does not import TensorFlow.
+a pool too. Without CLUSTER_SPEC, TF_CONFIG gives the roles. This module also accepts a TF_CONFIG that names the
+evaluators, although TensorFlow does not count evaluators as a part of the cluster. Importing this module does not
+import TensorFlow.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ class Cluster:
         return [role for role, hosts in self.addresses.items() if hosts and role != EVALUATOR and len(self.tasks) > 1]
 
     def tf_config(self) -> str | None:
-        """Returns TF_CONFIG in TensorFlow's form, without evaluators; None for a process that trains, evaluates and
-        exports alone.
+        """Returns TF_CONFIG in TensorFlow's form, without evaluators.
 
-        For a chief that has only evaluators as peers, the text also holds their number, which TensorFlow ignores.
+        Returns None for a process that trains, evaluates and exports alone. If the only other processes are evaluators,
+        the text also holds their number, which TensorFlow ignores.
         """
         if len(self.tasks) == 1:
             return None

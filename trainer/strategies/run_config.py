@@ -169,8 +169,7 @@ def as_exported(estimator: Any) -> Any:
 
 
 def with_whole_variables(spec: Any) -> Any:
-    """Returns a TRAIN spec for whose graph the saver sees each variable once, without its copies on the devices of
-    replicas.
+    """Returns a TRAIN spec in which the saver sees each variable once, without its copies on the replicas.
 
     Without a distribution strategy, the spec is returned unchanged.
 
@@ -183,9 +182,7 @@ def with_whole_variables(spec: Any) -> Any:
 
 
 class _LeaveOutParts(tf.compat.v1.train.SessionRunHook):
-    """Removes the per-device copies of variables from the graph's list before a session makes the saver and
-    initializers.
-    """
+    """Removes the replicas' copies of variables from the graph's list, before a session makes the saver."""
 
     def begin(self) -> None:
         strategy = tf.distribute.get_strategy()

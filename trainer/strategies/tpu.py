@@ -48,9 +48,7 @@ def keras_settings() -> dict[str, Any]:
 
 
 def _mean_over_cores(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Returns the mean of the cores' gradients: each core divides its gradient by the number of cores, then all are
-    summed.
-    """
+    """Returns the mean of the cores' gradients: divides each by the number of cores, and sums over the cores."""
     share = cores()
     return [(tf.compat.v1.tpu.cross_replica_sum(tf.convert_to_tensor(g) / share), v) for g, v in gradients]
 
