@@ -1,4 +1,4 @@
-"""Compares two datasets, or a dataset and raw files: `python -m beam_jobs.compare A [B ...]`."""
+"""`python -m beam_jobs.compare A [B ...]`: compares a dataset's splits, two datasets, or a dataset and raw files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Exit codes: 0 no threshold to fail above is exceeded, 1 one is (or the compariso
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompareOptions(Options):
-    """What is compared with what, and how."""
+    """The options of a comparison."""
 
     dataset: str = option("a dataset directory: what is compared with", positional=True, metavar="A")
     other: tuple[str, ...] = option(
@@ -124,6 +124,7 @@ def _run(options: CompareOptions, prog: str) -> command.Report:
 
 
 def _is_dataset(path: str) -> bool:
+    """Whether the folder holds a manifest."""
     from schemas.dataset import layout
 
     return storage.exists(layout.join(path, layout.MANIFEST))
@@ -132,7 +133,17 @@ def _is_dataset(path: str) -> bool:
 def _comparisons(
     options: CompareOptions, dataset: OpenDataset, splits: dict[str, Sample], raw: RawContents | None
 ) -> list[Comparison]:
-    """The dataset's splits with each other, or one of them with raw files or with that of another dataset."""
+    """Makes the comparisons.
+
+    Compares the chosen split with the dataset's other splits if the dataset is given alone, or else with the raw files,
+    or with the same split of the other dataset.
+
+    Args:
+      options: the options.
+      dataset: the dataset.
+      splits: the statistics of the dataset's splits.
+      raw: the contents of the raw files; None: there are no raw files.
+    """
     from schemas.comparison import of_groups, stored_samples
     from schemas.dataset import open_dataset
 
@@ -156,18 +167,21 @@ def _comparisons(
 
 
 def _split(samples: dict[str, Sample], split: str, path: str) -> Sample:
+    """Returns the statistics of a split. Raises UsageError if the dataset at `path` has no such split."""
     if split not in samples:
         raise UsageError(f"--split {split}: is no split of {path}; it has {', '.join(samples)}")
     return samples[split]
 
 
 def _without(sample: Sample, names: Sequence[str]) -> Sample:
+    """Returns the statistics without the columns `names`."""
     return dataclasses.replace(sample, columns={n: c for n, c in sample.columns.items() if n not in names})
 
 
 def _pair(
     options: CompareOptions, dataset: OpenDataset, first: Sample, second: Sample, names: tuple[str, str]
 ) -> Comparison:
+    """Compares two sides, with the features of --feature only, if given. `names`: the sides' names in messages."""
     from schemas.comparison import as_meant, compare
     from schemas.spec.forms import Limits
 
@@ -185,6 +199,7 @@ def _pair(
         )
 
     def limits(feature: str) -> Limits | None:
+        """The thresholds of a feature: those of the schema, or else --drift; None without either."""
         declared = dataset.declared.drift_limits(feature)
         return Limits(fail=options.drift) if declared is None and options.drift is not None else declared
 
@@ -193,6 +208,7 @@ def _pair(
 
 
 def _read(options: CompareOptions, dataset: OpenDataset) -> RawContents:
+    """Reads the raw files by the dataset's schema, all of them or a sample, and shows the progress."""
     from beam_jobs.raw_files import read_rows
     from schemas.spec.table import Schema
 
@@ -214,7 +230,7 @@ def _read(options: CompareOptions, dataset: OpenDataset) -> RawContents:
 
 
 def _patterns(paths: Sequence[str], *, rows: bool) -> list[str]:
-    """The paths, and for a folder of images the images in its folders."""
+    """Returns the paths. A folder of images becomes a pattern for the images in its subfolders."""
     folders = [path for path in paths if storage.is_local(path) and os.path.isdir(path)]
     if rows and folders:
         raise UsageError(
@@ -225,7 +241,7 @@ def _patterns(paths: Sequence[str], *, rows: bool) -> list[str]:
 
 
 def _reading(raw: RawContents, dataset: OpenDataset) -> list[str]:
-    """What was read, and what of it could not be compared."""
+    """Describes the raw files in some lines: the number of records, the rejects by reason, and the missing columns."""
     records = dataset.declared.records
     rejected = sum(raw.rejected.values())
     note = "" if raw.complete else ", a sample of them"

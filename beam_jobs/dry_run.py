@@ -1,6 +1,7 @@
-"""What a job would read, reject and write, from a sample of its input. Nothing is written.
+"""Estimates from a sample of the input what a job would read, reject and write. Writes nothing.
 
-Tables are tried without TensorFlow and Beam; a sample of images is decoded as the job decodes it, which needs both.
+A sample of rows is decoded without TensorFlow and Beam. A sample of images is decoded as in a job, which needs both
+libraries.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ from schemas.spec.features import Ignore, Numeric, NumericLabel, Text
 from schemas.spec.split_hash import file_split
 from schemas.spec.table import SPLIT, SPLITS, FileSplit, Schema
 
-SAMPLE_BYTES = 32 << 20  # of tables; what is no larger is read whole
-PLACES = 16  # in the files, at which a sample is taken
-IMAGES = 500  # in a sample
-START_SECONDS = 5.0  # assumed: of TensorFlow and Beam, and of the commit
-TIMES_DECODING = 3.0  # assumed: the CPU time of a job on a table, which decodes, measures, transforms and shuffles
-RECORD_BYTES = 16  # around each record in a shard
-NUMBER_BYTES, ID_BYTES = 4, 2
-FEATURE_BYTES = 10  # around each feature in a record, beside its name
+SAMPLE_BYTES = 32 << 20  # the size of a sample of rows; a smaller input is read completely
+PLACES = 16  # the number of places in the files at which rows are read
+IMAGES = 500  # the number of images in a sample
+START_SECONDS = 5.0  # assumed: the time for starting TensorFlow and Beam, and for the commit
+TIMES_DECODING = 3.0  # assumed: the CPU time of a job on rows, as a multiple of the time for decoding alone
+RECORD_BYTES = 16  # assumed: header and footer of each record in a shard
+NUMBER_BYTES, ID_BYTES = 4, 2  # assumed: the bytes of a number, and of an id, in a record
+FEATURE_BYTES = 10  # assumed: the bytes of each feature in a record, without its name and its values
 
 
 @dataclasses.dataclass
 class Tried:
-    """A part of the input, decoded as the job would decode it.
+    """The sample of the input, decoded as the job would decode it.
 
     Attributes:
-      share: its share of the input, from 0 to 1.
-      counts: what became of its records.
-      splits: by split, how many accepted records it has.
-      bytes: about the size of the accepted records in shards.
-      seconds: how long decoding took.
+      share: the sample's share of the input, from 0 to 1.
+      counts: the number of records in the sample, and of rejects by reason.
+      splits: the number of accepted records of each split.
+      bytes: the estimated size of the accepted records in shards.
+      seconds: the time that decoding took.
     """
 
     share: float = 0.0
@@ -64,7 +65,7 @@ class Tried:
     seconds: float = 0.0
 
     def add_splits(self, column: np.ndarray) -> None:
-        """Counts the splits of accepted records. `column`: their indices in SPLITS."""
+        """Counts accepted records by split. `column`: the index in SPLITS of each record's split, int `[records]`."""
         for split, count in zip(SPLITS, np.bincount(column, minlength=len(SPLITS)).tolist(), strict=True):
             if count:
                 self.splits[split] += count
@@ -72,21 +73,21 @@ class Tried:
 
 @dataclasses.dataclass(frozen=True)
 class DryRun:
-    """What a job would do.
+    """The estimate of what a job would do.
 
     Attributes:
-      noun: what a record is called, such as "rows".
-      files, size: the number of input files, and their bytes.
-      sample: what was tried.
-      known_rejects: how many records are rejected without being read, all of which are known.
-      records: about how many records there are.
-      rejected: about how many of them would be rejected.
-      splits: by split, about how many would be written.
-      bytes: about the size of the dataset.
-      seconds: about how long the job would take here.
-      workers: in how many processes; 0 on other machines, where `seconds` is the CPU time of all of them.
-      problems: why the job would be refused; none if it would start.
-      fraction: the --max_reject_fraction that it needs; None if it needs no other.
+      noun: the name of the records: "rows" or "images".
+      files, size: the number of input files, and their size in bytes.
+      sample: the sample that was decoded.
+      records: the estimated number of records in the input.
+      rejected: the estimated number of rejected records.
+      splits: the estimated number of written records of each split.
+      bytes: the estimated size of the dataset.
+      seconds: the estimated time of the job with `workers` processes on this machine. If `workers` is 0, the CPU time
+        of all workers of a cluster together.
+      workers: the number of processes of a local job; 0: the job would run on a cluster.
+      problems: the reasons why the job would be refused; empty if the job would start.
+      fraction: the --max_reject_fraction that the job needs; None if the given one is large enough.
     """
 
     noun: str
@@ -103,7 +104,7 @@ class DryRun:
     fraction: float | None
 
     def as_text(self) -> str:
-        """Returns the report for a person."""
+        """Returns the report as text, in several lines."""
         read, about = self.sample.counts.read, "" if self.sample.share == 1 else "about "
         part = "all" if self.sample.share == 1 else f"{100 * self.sample.share:.2g} %"
         tried = f"{counted(read, self.noun)}, {part} of it, tried"
@@ -124,7 +125,7 @@ class DryRun:
         return "\n".join(lines)
 
     def as_data(self) -> dict[str, Any]:
-        """Returns the report for programs."""
+        """Returns the report as JSON values, for --json."""
         counts = self.sample.counts
         return {
             "would_start": not self.problems,
@@ -149,7 +150,9 @@ class DryRun:
 
 
 def dry_run(options: JobOptions) -> DryRun:
-    """Tries a job on a sample of its input.
+    """Checks the options, the schema and the input of a job, decodes a sample of the input, and estimates the rest.
+
+    Problems with the input, such as a file that does not fit the schema, are in the result and are not raised.
 
     Raises:
       UsageError: an option, the schema or the output is invalid, or there is no such input.
@@ -193,7 +196,20 @@ def _estimate(
     workers: int,
     listing: storage.Listing,
 ) -> DryRun:
-    """The whole of the input in proportion to the sample. Adds to `problems` why its records would be refused."""
+    """Estimates the results for the whole input, in proportion to the sample.
+
+    Adds a problem if too many records would be rejected, or if a split would be empty.
+
+    Args:
+      options: the job's options.
+      sample: the sample.
+      source: the source of the job; None: it could not be opened.
+      problems: the problems found so far; new ones are added to this list.
+      noun: the name of the records.
+      work: the CPU time in seconds that a job needs for the sample.
+      workers: the number of processes of a local job; 0: the job would run on a cluster.
+      listing: the input files.
+    """
     counts, share, complete = sample.counts, sample.share or 1.0, sample.share == 1
     records, rejected = counts.read / share, counts.rejected / share
     fraction = None
@@ -232,7 +248,7 @@ def _estimate(
 
 @contextlib.contextmanager
 def _noted(problems: list[str]) -> Iterator[None]:
-    """Adds an input's refusal to `problems`."""
+    """Adds the message of a UsageError in the block to `problems`."""
     try:
         yield
     except UsageError as error:
@@ -240,7 +256,7 @@ def _noted(problems: list[str]) -> Iterator[None]:
 
 
 def _open_files(schema: Schema, paths: Sequence[str], options: JobOptions, problems: list[str]) -> list[RowFile]:
-    """Opens every file; what is wrong with a file is added to `problems`."""
+    """Opens every file, and returns those that fit the schema. Adds the errors of the other files to `problems`."""
 
     def opened(path: str) -> RowFile | MillraceError:
         try:
@@ -263,14 +279,16 @@ def _open_files(schema: Schema, paths: Sequence[str], options: JobOptions, probl
 
 
 def _sample_rows(schema: Schema, files: Sequence[RowFile]) -> Tried:
-    """Decodes rows at several places of the files, or all of a small input."""
+    """Decodes rows at about PLACES places, spread over the files, or all rows of a small input."""
     sample, form = Tried(), row_format(schema)
     files = [file for file in files if file.covers]
     total = sum(file.covers for file in files)
     whole = total <= SAMPLE_BYTES
+    # `-(-a // b)` divides and rounds up. With many files, reads one place in every n-th file; with few files, several
+    # places in each file. A file is cut into as many ranges as it has places, and only the start of a range is read.
     chosen = files if whole else files[:: -(-len(files) // PLACES)]
     places = -(-PLACES // max(1, len(chosen)))
-    budget = SAMPLE_BYTES // (places * max(1, len(chosen)))  # bytes of a place
+    budget = SAMPLE_BYTES // (places * max(1, len(chosen)))  # the bytes to read at each place
     taken = 0
     for file in chosen:
         ranges: Sequence[RowRange] = form.plan_ranges(file, range_bytes=max(budget, -(-file.size // places)))
@@ -291,7 +309,7 @@ def _sample_rows(schema: Schema, files: Sequence[RowFile]) -> Tried:
 
 
 def _stored_bytes(schema: Schema, batch: pa.RecordBatch) -> float:
-    """About the size of rows in shards: 4 bytes for a number, 2 for an id, half of its length for a text."""
+    """Estimates the size of rows in shards: 4 bytes for a number, 2 for an id, half of its length for a text."""
     size = 0.0
     for item in schema.items:
         if isinstance(item, Ignore):
@@ -308,7 +326,7 @@ def _stored_bytes(schema: Schema, batch: pa.RecordBatch) -> float:
 
 
 def _sample_images(source: ImageSource, options: JobOptions) -> Tried:
-    """Decodes images that are evenly spaced in the listing."""
+    """Decodes about IMAGES images, evenly spaced in the listing."""
     load_libraries(verbose=options.verbose, quiet=options.quiet)
     from beam_jobs.images.reader import ImageReader
 
@@ -329,7 +347,7 @@ def _sample_images(source: ImageSource, options: JobOptions) -> Tried:
 
 
 def _every(bundles: Iterator[ImageBundle], step: int) -> ImageBundle:
-    """Every so many of the images."""
+    """Returns every `step`-th image of the bundles, as one bundle."""
     images = (
         (bundle.paths[i], bundle.names[i], bundle.labels[i]) for bundle in bundles for i in range(len(bundle.paths))
     )

@@ -1,8 +1,8 @@
-"""`python -m beam_jobs.flex_template`: what the launcher of a Dataflow Flex Template runs.
+"""`python -m beam_jobs.flex_template`: the command that the launcher of a Dataflow Flex Template runs.
 
-The launcher passes the template's parameters as options, with `--template_location`, where Beam writes the job. The
-service begins the job when this process has ended with 0. The job commits the dataset by itself. It is found by its
-`--job_name`, which has to be used once only.
+The launcher passes the parameters of the template as options. Its option `--template_location` says where Beam writes
+the job. Dataflow begins the job when this process has ended with exit code 0, and the job commits the dataset by
+itself. The job is found by its `--job_name`, so each job needs a name of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RUNNER = ("--runner", "DataflowRunner")
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Writes the job and its run. Returns the exit code."""
+    """Writes the job for Dataflow to start, and the run in the output folder. Returns the exit code."""
     return command.run(_run, argv, prog=prog)
 
 
@@ -34,19 +34,19 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 
 def template_options(argv: Sequence[str], *, prog: str = PROG) -> JobOptions:
-    """Parses the options of a job that is begun from a template.
+    """Parses the options of a job that a template starts.
 
-    `--input` takes several patterns with spaces between them, since a template's parameter is one string.
+    A template's parameter is one string, so `--input=A B` names several patterns, separated by spaces.
 
     Raises:
-      UsageError: an option is wrong, or the launcher did not say where to write the job, or its name.
+      UsageError: an option is wrong, or the launcher did not give --template_location or --job_name.
     """
     from beam_jobs.engines.checks import read_flags
 
     inputs = [arg.partition("=")[2] for arg in argv if arg.startswith("--input=")]
     other_args = [arg for arg in argv if not arg.startswith("--input=")]
     patterns = [pattern for value in inputs for pattern in value.split()]
-    own = ["--input", *patterns] if patterns else []
+    own = ["--input", *patterns] if patterns else []  # in the form of the command line: one argument for each pattern
     options = parse([*other_args, *own, *RUNNER], prog=prog)
     flags = read_flags(options.beam_args)
     for name, value in (("template_location", flags.template_location), ("job_name", flags.job_name)):

@@ -1,4 +1,4 @@
-"""`python -m beam_jobs.job`: how a job that was submitted to a cluster is doing, and how to end it."""
+"""`python -m beam_jobs.job`: tells the status of a job that was submitted to a cluster, or cancels the job."""
 
 from __future__ import annotations
 

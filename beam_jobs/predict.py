@@ -1,4 +1,4 @@
-"""`python -m beam_jobs.predict`: bulk inference, raw files and an exported model -> sharded files of predictions."""
+"""`python -m beam_jobs.predict`: bulk inference. Applies an exported model to raw files, and writes predictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ __all__ = ["app", "main"]
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 or 143 after a signal."""
+    """Runs the command with these arguments (None: those of the process) and prints a report.
+
+    Returns:
+      The exit code: 0 done, 1 failed, 2 usage error, 130 or 143 after a signal.
+    """
     return command.run(_run, argv, prog=prog)
 
 
@@ -44,7 +48,16 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 
 def time_of(options: BulkOptions, manifest: PredictionsManifest, began: float) -> str:
-    """Describes the time and the rate of the predictions, without the start where the job ran in this process."""
+    """Describes the time and the rate of the predictions in one line.
+
+    If the job ran in this process, the rate is that of predicting alone. On a cluster, only the time of the whole job
+    is known, and the line says that the job's start and end are included.
+
+    Args:
+      options: the job's options.
+      manifest: the manifest of the predictions.
+      began: when the command began, by `time.monotonic`.
+    """
     phases = progress.JOB.phases()
     predicting = sum(seconds for phase, seconds in phases if phase == "predicting")
     if not (options.is_local and predicting):
@@ -63,7 +76,7 @@ def reasons(manifest: PredictionsManifest) -> Counter[str]:
 
 
 def summary_lines(options: BulkOptions, manifest: PredictionsManifest, seconds: str) -> list[str]:
-    """Returns the summary, as lines of text."""
+    """Returns the lines of the summary that the command prints. `seconds`: the description of the time."""
     size = sum(shard.bytes for shard in manifest.shards)
     lines = [
         f"read       {counted(manifest.read, 'records', '12,')} from {counted(manifest.number_of_inputs, 'inputs')}",
@@ -79,7 +92,7 @@ def summary_lines(options: BulkOptions, manifest: PredictionsManifest, seconds: 
 
 
 def as_data(options: BulkOptions, manifest: PredictionsManifest) -> dict[str, Any]:
-    """Returns the summary for programs."""
+    """Returns the summary as JSON values, for --json."""
     return {
         "output": options.output,
         "run": manifest.run,

@@ -1,4 +1,4 @@
-"""`python -m beam_jobs.preprocess`: raw files -> a dataset directory."""
+"""`python -m beam_jobs.preprocess`: writes raw files as a dataset, or appends them to a dataset."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def summarize(output: str, manifest: Manifest, began: float | None = None) -> str:
-    """Describes a dataset when its job is done.
+    """Describes a dataset in several lines, after its job is done.
 
     Args:
       output: the dataset's directory.
-      manifest: its manifest.
-      began: when the command began that has run the whole job; None: another one has.
+      manifest: the dataset's manifest.
+      began: when this command began, by `time.monotonic`, if it has run the whole job; None: another command has.
     """
     from schemas.spec.loader import records_called
 
@@ -56,21 +56,24 @@ def summarize(output: str, manifest: Manifest, began: float | None = None) -> st
 
 
 def _time(manifest: Manifest, began: float | None) -> str:
-    """The time of the command, with the start and the clean-up that the manifest's leaves out; else the manifest's."""
+    """Describes the time of the command, which includes the start and the clean-up, and the time of the job.
+
+    `began`: when the command began; None: describes only the time of the job, which the manifest has.
+    """
     if began is None:
         return f"time       {manifest.seconds:>12,.1f} s"
     return f"time       {time.monotonic() - began:>12,.1f} s, {manifest.seconds:,.1f} s of them for the job itself"
 
 
 def drift_of(output: str, manifest: Manifest) -> list[dict[str, Any]]:
-    """Reads how the splits differ from train, and the dataset from the one that it replaced."""
+    """Reads the comparisons of a dataset's splits with train, and of the dataset with the one that it replaced."""
     from beam_jobs.runs.drift import read_drift
 
     return read_drift(layout.join(output, manifest.run))
 
 
 def _comparisons(output: str, manifest: Manifest) -> list[dict[str, Any]]:
-    """The comparisons without their features, which are in `drift.json`."""
+    """Reads the comparisons for --json, without the features, which may be many and are in `drift.json`."""
     return [
         {name: value for name, value in comparison.items() if name != "features"}
         for comparison in drift_of(output, manifest)
@@ -78,7 +81,13 @@ def _comparisons(output: str, manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def summarize_append(output: str, outcome: AppendOutcome, began: float) -> str:
-    """Describes an append or a replay, and what the dataset holds now. `began`: when the command did."""
+    """Describes an append or a replay in several lines, and the dataset as it is now.
+
+    Args:
+      output: the dataset's directory.
+      outcome: the outcome of the append.
+      began: when the command began, by `time.monotonic`.
+    """
     from schemas.spec.loader import records_called
 
     before, manifest = outcome.before, outcome.manifest
@@ -87,7 +96,7 @@ def summarize_append(output: str, outcome: AppendOutcome, began: float) -> str:
     left = [*storage.first_lines(skipped), *_left_out(outcome)]
     if manifest.run == before.run:
         return "\n".join([f"nothing to add: {output} is unchanged", *left])
-    read = manifest.read - before.read  # none by a replay
+    read = manifest.read - before.read  # 0 after a replay, which reads no new records
     lines = [f"read       {counted(read, records, '12,')} more"] if read else []
     lines += [f"added      {counted(outcome.added, records, '12,')}", *left]
     for split, now in manifest.splits.items():
@@ -102,7 +111,7 @@ def summarize_append(output: str, outcome: AppendOutcome, began: float) -> str:
 
 
 def _left_out(outcome: AppendOutcome) -> Iterator[str]:
-    """How many corrected lines of a replay were not added, and why."""
+    """Yields a line for each reason why corrected lines of a replay were not added, with their number."""
     choice = outcome.choice
     again = max(0, len(choice.records) - outcome.added)
     for count, why in (
@@ -125,7 +134,11 @@ def places(output: str, manifest: Manifest) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = PROG) -> int:
-    """Parses, runs, reports. Returns the exit code: 0 done, 1 failed, 2 usage error, 130 or 143 after a signal."""
+    """Runs the command with these arguments (None: those of the process) and prints a report.
+
+    Returns:
+      The exit code: 0 done, 1 failed, 2 usage error, 130 or 143 after a signal.
+    """
     return command.run(_run, argv, prog=prog)
 
 
@@ -133,7 +146,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
     as_json, notes, began = command.wants_json(argv), JobNotes(), time.monotonic()
     with command.when_interrupted("nothing was committed"):
         options = parse_as(kind_of(argv), argv, prog=prog)
-        with interrupts.interruptible(sigterm=options.is_local):  # a job elsewhere goes on without its launcher
+        with interrupts.interruptible(sigterm=options.is_local):  # a job on a cluster goes on without its launcher
             match options:
                 case JobOptions():
                     return _preprocess(options, notes, began, as_json=as_json)
@@ -164,7 +177,7 @@ def _dry_run(options: JobOptions) -> command.Report:
 
 
 def _submitted(options: JobOptions, holder: RemoteHolder, *, as_json: bool) -> command.Report:
-    """What a person wants to know when the job is on its way."""
+    """Reports a job that was submitted to a cluster: the job, its run, and how to ask about it."""
     lines = [f"submitted  {holder.job}", f"run        {layout.join(options.output, holder.run)}"]
     lines.append(
         f"next       it commits by itself; `millrace job status --output {options.output}` tells how it is doing"

@@ -1,4 +1,7 @@
-"""Merges the profiles of bundles in a pipeline, and makes a job's statistics and its findings of leakage of them."""
+"""Merges the profiles of bundles in a pipeline, and computes the statistics and the findings of leakage from them.
+
+A profile summarizes accepted records: Statistics, or a LeakageProfile. Each bundle makes its own profiles.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,16 @@ from schemas.profile.leakage_findings import find
 from schemas.profile.profiles import Profiles
 from schemas.profile.statistics import Statistics
 
-STATISTICS, LEAKAGE = "statistics", "leakage"  # side outputs of steps that see accepted records: profiles of bundles
+STATISTICS, LEAKAGE = "statistics", "leakage"  # the side outputs with the profiles of bundles
 
 Profile = Statistics | LeakageProfile
 
 
 class ProfileCoder(PickleCoder):
-    """Tells the size of hashes of records, which may be tens of MB, without pickling them; also that of None."""
+    """Encodes profiles by pickling, and estimates the size of a LeakageProfile without pickling it.
+
+    Beam asks for the size of elements. The hashes in a LeakageProfile may be tens of MB, so pickling takes long.
+    """
 
     def estimate_size(self, value: Profile | None) -> int:
         if not isinstance(value, LeakageProfile):
@@ -38,7 +44,7 @@ for kind in (Statistics, LeakageProfile):
 
 
 class MergeProfiles(beam.CombineFn):
-    """Profiles of bundles, all of one kind -> the profile of all records; None if there is none."""
+    """Merges profiles of bundles, all of one class, to the profile of all records; None if there are no profiles."""
 
     def get_accumulator_coder(self) -> beam.coders.Coder:
         return ProfileCoder()
@@ -63,7 +69,7 @@ class MergeProfiles(beam.CombineFn):
 
 
 def tagged(profiles: Profiles | None) -> Iterator[tuple[str, Profile]]:
-    """Yields the profiles of rows, each with its side output; nothing if there was no row."""
+    """Yields the profiles of a bundle of rows, each after the name of its side output. Yields nothing without rows."""
     if profiles is not None and profiles.rows:
         if profiles.statistics is not None:
             yield STATISTICS, profiles.statistics
@@ -72,20 +78,26 @@ def tagged(profiles: Profiles | None) -> Iterator[tuple[str, Profile]]:
 
 
 def findings_of(profiles: Profiles | None) -> Iterator[tuple[str, bytes]]:
-    """Yields the bytes that `merged` makes, from the profiles of all rows, each with its side output."""
+    """Yields the name of each side output, and the bytes of the statistics or findings that belong there.
+
+    Does the work of `merged` outside a pipeline. `profiles`: the profiles of all rows, already merged.
+    """
     for tag, profile in tagged(profiles):
         yield tag, profile.to_bytes() if isinstance(profile, Statistics) else judged(profile)
 
 
 def merged(plan: PipelinePlan, statistics: beam.PCollection, leakage: beam.PCollection) -> dict[str, beam.PCollection]:
-    """Merges the profiles of bundles into what `write_result` takes, by its argument; nothing if there was no record.
+    """Adds the steps that merge the profiles of bundles, and make the bytes for the result file.
 
-    Leakage is judged inside the pipeline: what leaves it is small.
+    The findings of leakage are computed inside the pipeline, because they are small, unlike the profile.
 
     Args:
-      plan: says which are collected.
-      statistics: Statistics of bundles.
-      leakage: LeakageProfiles of bundles.
+      plan: says whether statistics and leakage are wanted.
+      statistics: the Statistics of bundles.
+      leakage: the LeakageProfiles of bundles.
+
+    Returns:
+      PCollections by the argument of `write_result` that takes them. Each has one element, or none without records.
     """
     totals = {}
     if plan.statistics:
@@ -96,12 +108,12 @@ def merged(plan: PipelinePlan, statistics: beam.PCollection, leakage: beam.PColl
 
 
 def _total(profiles: beam.PCollection, kind: type[Profile]) -> beam.PCollection:
-    """Profiles of bundles -> the profile of all records; nothing, if there is none."""
+    """Merges the profiles of bundles to the profile of all records. The result is empty if there are no profiles."""
     profiles.element_type = kind  # by which Beam chooses the coder
     combine = beam.CombineGlobally(MergeProfiles()).without_defaults()
     return profiles | f"Merge{kind.__name__}" >> combine.with_input_types(kind).with_output_types(kind)
 
 
 def judged(profile: LeakageProfile) -> bytes:
-    """Judges the profile of all records, and returns the findings as JSON."""
+    """Searches the profile of all records for leakage, and returns the findings as JSON."""
     return json.dumps(find(profile), allow_nan=False).encode()

@@ -1,4 +1,4 @@
-"""Reads raw files by the schema of a dataset, and collects their statistics."""
+"""Reads raw files by the schema of a dataset and collects their statistics, to compare the files with the dataset."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from schemas.spec.features import Key, Weight
 from schemas.spec.images import ImageSchema
 from schemas.spec.table import Schema
 
-Progress = Callable[[int, float | None], None]  # records so far, and the share of the input
+Progress = Callable[[int, float | None], None]  # takes the number of records read so far, and the share of the input
 
 
 @dataclasses.dataclass
 class RawContents:
-    """What raw files hold.
+    """The contents of raw files, summarized.
 
     Attributes:
-      files: how many there are.
-      sample: the records that a job would take up to its transform; None if there is none.
-      read: how many records were read.
-      rejected: how many of them would be rejected, by reason.
-      examples: by reason, the file, the place and the fault of the first of them.
-      lacks: what of label, weight and key the files do not have.
-      complete: whether all records were read.
+      files: the number of files.
+      sample: the statistics of the accepted records; None if no record was accepted.
+      read: the number of records that were read.
+      rejected: the number of rejected records, by reason.
+      examples: the first rejected record of each reason: its file, its place, and what is wrong with it.
+      lacks: the names of the label, the weight and the key if the files have no such columns.
+      complete: whether all records were read; False for a sample.
     """
 
     files: int
@@ -48,20 +48,20 @@ class RawContents:
     complete: bool = True
 
     def refuse(self, rejects: Sequence[Reject]) -> None:
-        """Counts rejects."""
+        """Counts rejects by reason, and keeps the first one of each reason as an example."""
         for reject in rejects:
             self.rejected[reject.reason] += 1
             self.examples.setdefault(reject.reason, (reject.source, reject.offset, reject.detail))
 
     def describe(self, statistics: Statistics) -> None:
-        """Takes the statistics of the records; they are all of one split, whatever it is called."""
+        """Sets `sample` to the statistics of the records, which are all counted under the same split."""
         self.sample = next(iter(samples_of(statistics).values()), None)
 
     def check(self, first: str) -> RawContents:
-        """Itself.
+        """Returns this object if it holds a record. `first`: the first path, for the message.
 
         Raises:
-          UsageError: no record could be read.
+          UsageError: no record was accepted.
         """
         if self.sample is None:
             bad = next(iter(self.examples.values()), None)
@@ -70,8 +70,8 @@ class RawContents:
         return self
 
 
-RANGE_BYTES = 8 << 20
-SAMPLE_BYTES = 256 << 10  # of the ranges that a sample is read from
+RANGE_BYTES = 8 << 20  # the size of the ranges of files that are read
+SAMPLE_BYTES = 256 << 10  # the size of the ranges if only a sample is read
 
 
 def read_rows(
@@ -86,10 +86,10 @@ def read_rows(
 
     Args:
       paths: the files. They may lack the label, the weight and the key, and have other columns.
-      schema: of the dataset that they are compared with.
+      schema: the schema of the dataset that the files are compared with.
       max_input_ratio: how many times its size a gzip file may decompress to.
-      sample: how many records are enough, spread over the files; None: all.
-      progress: called with the records read so far and the share of the bytes.
+      sample: stop after about this many records, from ranges spread over the files; None: read all records.
+      progress: called with the number of records read so far and the share of the bytes.
 
     Raises:
       UsageError: a file does not fit the schema, or no record can be read.
@@ -128,16 +128,17 @@ def read_rows(
 
 
 def _lacking(schema: Schema, present: set[str]) -> tuple[str, ...]:
+    """The names of the label, weight and key that are not among the columns `present`."""
     optional = [item for item in schema.items if item is schema.label or isinstance(item, Key | Weight)]
     return tuple(item.name for item in optional if item.name not in present)
 
 
 def _spread(parts: Sequence[RowRange]) -> Iterator[RowRange]:
-    """The ranges in an order in which the first ones are from all over the files: the same one each time."""
+    """Yields the ranges in a random order, which is the same in each run, so that the first ones are a sample."""
     yield from (parts[i] for i in np.random.default_rng(0).permutation(len(parts)))
 
 
-AT_ONCE = 64
+AT_ONCE = 64  # the number of images that are read at once
 
 
 def read_images(
@@ -152,10 +153,10 @@ def read_images(
 
     Args:
       paths: images in folders of their classes, or the CSV file that lists them, as the schema says.
-      schema: of the dataset that they are compared with.
-      classes: of that dataset. If no folder has such a name, the images are taken to have no label.
-      sample: how many images are enough; None: all.
-      progress: called with the images read so far and their share.
+      schema: the schema of the dataset that the images are compared with.
+      classes: the classes of that dataset. If no image has one of these labels, the images count as unlabelled.
+      sample: read a random sample of this many images; None: read all images.
+      progress: called with the number of images read so far and their share.
 
     Raises:
       UsageError: no image can be read.
@@ -173,7 +174,7 @@ def read_images(
         places = np.sort(np.random.default_rng(0).permutation(places)[:sample])
         result.complete = False
     statistics = Statistics(column for column in described_images() if labelled or column.role != "label")
-    every = {*classes, *listed.labels}  # a class that is new is no reject here, but unseen
+    every = {*classes, *listed.labels}  # new classes are not rejected here; the comparison shows them as unseen values
     with ImageReader(schema.images, classes=sorted(every), split=schema.split) as reader:
         for start in range(0, len(places), AT_ONCE):
             chosen = places[start : start + AT_ONCE].tolist()

@@ -121,7 +121,7 @@ def can_leave(options: RunnerOptions) -> bool:
     flags = read_flags(options.beam_args)
     if options.runner.rpartition(".")[2] != "PortableRunner" or flags.job_endpoint in (None, "embed"):
         return False  # other runners start a job server of their own, which ends with this process
-    return flags.environment_type != "LOOPBACK"  # with LOOPBACK, the workers run on this machine and end with the job
+    return flags.environment_type != "LOOPBACK"  # with LOOPBACK, the workers end with this process
 
 
 def read_or_written(options: JobOptions, schema: AnySchema) -> dict[str, tuple[str, ...]]:

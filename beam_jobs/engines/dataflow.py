@@ -1,4 +1,4 @@
-"""Jobs of Dataflow, asked about over its REST API, and what its errors mean."""
+"""Asks Dataflow about jobs, over its API, and explains Dataflow's errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schemas.errors import MillraceError
 from schemas.retries import service_request
 from schemas.storage.store import redacted
 
-LONGEST = 300  # characters of the service's own words
+LONGEST = 300  # the most characters shown of the service's own message
 _LOG_IN = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a credentials file"
 _TO_DO = {
     400: "correct the option that it names",
@@ -27,7 +27,7 @@ _TO_DO = {
     409: "give another --job_name",
 }
 _LATER = "run the command again later"
-_REQUEST = re.compile(r"^(GET|POST|PUT) \S+: ")  # precedes the service's own words
+_REQUEST = re.compile(r"^(GET|POST|PUT) \S+: ")  # the beginning of a message, before the service's own message
 
 
 def explain(error: BaseException) -> str | None:
@@ -45,19 +45,20 @@ def explain(error: BaseException) -> str | None:
             return f"nothing answers there ({type(error).__name__}): check the network and --dataflow_endpoint"
         case GoogleAPICallError() if error.code is not None:
             status, words = http.HTTPStatus(error.code), _words(_REQUEST.sub("", error.message))
-            detail = "" if words.startswith("<") else f": {words}"  # a page of HTML is of a proxy
+            detail = "" if words.startswith("<") else f": {words}"  # a page of HTML comes from a proxy, and is left out
             return f"it answers {status.value} {status.phrase}{detail}; {_TO_DO.get(status.value, _LATER)}"
         case _:
             return None
 
 
 def _words(message: str) -> str:
+    """The service's message on one line, without secrets, and shortened."""
     line = " ".join(redacted(message).split()).rstrip(".")
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
 
-ANSWER_SECONDS = 60.0  # until the service must have answered, repeated requests included
-EXPLAIN_SECONDS = 50.0  # after a job has failed, until the reason is among its messages; Beam waits as long
+ANSWER_SECONDS = 60.0  # the longest time to wait for an answer, repeated requests included
+EXPLAIN_SECONDS = 50.0  # how long to wait for the messages of a job that has failed; Beam waits as long
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 
 
@@ -104,6 +105,7 @@ class DataflowJob:
             self._client("Jobs").update_job({**self._named, "job": update}, **service_request(ANSWER_SECONDS))
 
     def _error_messages(self) -> list[str]:
+        """The texts of the job's error messages, in the order of time."""
         from google.cloud import dataflow
 
         least = dataflow.JobMessageImportance.JOB_MESSAGE_ERROR
@@ -114,7 +116,10 @@ class DataflowJob:
 
     @functools.cached_property
     def _named(self) -> dict[str, str | None]:
-        """What requests about the job name it by. A job that a Flex Template began is found by its name."""
+        """The fields that name the job in a request: project, region and id.
+
+        A job that a Flex Template began has no id in the reference, so its id is looked up by the job's name.
+        """
         job = self._reference
         place = {"project_id": job.project, "location": job.region}
         if job.id:
@@ -131,12 +136,13 @@ class DataflowJob:
 
     @functools.cache  # noqa: B019 - lives as long as the command
     def _client(self, service: str) -> Any:
+        """The client of a service of Dataflow's API: "Jobs", "Metrics" or "Messages"."""
         from google.cloud import dataflow
 
         options: dict[str, Any] = {"credentials": _credentials(self._reference)}
         endpoint = (self._reference.endpoint or "").rstrip("/")
         if endpoint:
-            # As Beam does: plain REST on this machine, gRPC elsewhere.
+            # Chooses as Beam does: REST for an endpoint on this machine, gRPC for other endpoints.
             rest = "localhost" in endpoint or "sandbox" in endpoint
             options["transport"] = "rest" if rest else None
             options["client_options"] = {"api_endpoint": endpoint if rest else endpoint.rpartition("://")[2]}
@@ -144,15 +150,15 @@ class DataflowJob:
 
 
 def console(project: str | None, region: str | None, job_id: str) -> str:
-    """Returns the address of a job's page."""
+    """Returns the address of a job's page in the Google Cloud console."""
     return f"https://console.cloud.google.com/dataflow/jobs/{region}/{job_id}?project={project}"
 
 
 def check_credentials(job: JobReference) -> None:
-    """Looks for the credentials of a job that will be submitted; Beam goes on without any.
+    """Checks that there are credentials for submitting a job. Beam itself would go on without credentials.
 
     Raises:
-      MillraceError: there are none.
+      MillraceError: there are no usable credentials.
     """
     from google.auth import default
     from google.auth.exceptions import GoogleAuthError
@@ -166,7 +172,7 @@ def check_credentials(job: JobReference) -> None:
 
 
 def _credentials(job: JobReference) -> Any:
-    """None: those of the environment."""
+    """Makes the credentials for a job's requests; None means the credentials of the environment."""
     from google.auth import credentials, default, impersonated_credentials
 
     if job.no_auth:
@@ -180,7 +186,7 @@ def _credentials(job: JobReference) -> Any:
 
 @contextlib.contextmanager
 def _answers() -> Iterator[None]:
-    """Whatever keeps the service from answering, missing credentials too, as one line."""
+    """Turns any error in the block, such as missing credentials, into Unreachable, with a message of one line."""
     try:
         yield
     except Exception as error:

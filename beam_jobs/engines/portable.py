@@ -36,8 +36,7 @@ _TO_DO = {
 def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> PortableRunner:
     """Returns a runner of the same class that reports each submitted job to `note`.
 
-    Beam itself does not tell the id of the job before the job has ended. The returned runner also raises a
-    MillraceError of one line if its job service does not start or does not answer.
+    The returned runner also raises a MillraceError of one line if its job service does not start or does not answer.
 
     Args:
       runner: the runner.

@@ -1,9 +1,9 @@
-"""Runs a pipeline on the Beam runner that the options name: here, or submitted with a package of this code.
+"""Runs a pipeline on the Beam runner that the options name, in this process or on a cluster.
 
-Beam's in-process runner goes without the transforms that only help on a cluster. Every transform takes about 5 ms to
-build, pickle and run, and so does every stage, however few rows there are, and many of the transforms that
-tf.Transform applies only distribute work over workers. They are left out where the runner expands composite
-transforms, so no other code depends on it.
+The runner of this process, LocalRunner, is Beam's in-process runner without transforms that only help on a cluster.
+Every transform takes about 5 ms to build, pickle and run, even for a few rows, and many of the transforms that
+tf.Transform applies only distribute work over workers. The runner leaves them out when Beam asks it to expand a
+transform, so that the code that builds pipelines is the same for all runners.
 """
 
 from __future__ import annotations
@@ -42,21 +42,24 @@ from schemas import interrupts
 from schemas.errors import MillraceError, UsageError
 from schemas.source_distribution import archive_name, source_distribution
 
-Build = Callable[[beam.Pipeline], beam.PCollection]  # adds the steps, and returns the path of the result
+Build = Callable[[beam.Pipeline], beam.PCollection]  # adds the steps to a pipeline; returns the path of the result file
 
 
 @contextlib.contextmanager
 def started(options: RunnerOptions, build: Build, last: Callable[[], None]) -> Iterator[RemoteJob | None]:
-    """Builds a pipeline and starts it. Workers that it starts on this machine end with the block.
+    """Builds a pipeline and starts it. A local job runs to its end before the block begins.
+
+    Workers that are started on this machine end with the block.
 
     Args:
-      options: the job's.
-      build: adds the steps to a pipeline, which end in the path of the result.
-      last: the last step. A runner in other processes takes it on a worker, once all else is done.
+      options: the job's options.
+      build: adds the steps to a pipeline, and returns the path of the result file.
+      last: the last step, which commits. In a local job, it is called here; otherwise it becomes the last transform of
+        the pipeline, and runs on a worker.
 
     Yields:
-      The job that a runner works on; None if the runner has finished it, or will begin it when this process has ended,
-      from a Flex Template.
+      The job in other processes; None if the job has ended already, or if a Flex Template starts it after this process
+      has ended.
 
     Raises:
       UsageError: Beam does not accept the options.
@@ -79,6 +82,7 @@ def started(options: RunnerOptions, build: Build, last: Callable[[], None]) -> I
 
 
 def _take(_: str, last: Callable[[], None]) -> None:
+    """Calls the last step. The first argument, the path of the result file, makes Beam wait for the file."""
     last()
 
 
@@ -88,7 +92,7 @@ def _submit(
     runner: PipelineRunner,
     build: Callable[[beam.Pipeline], object],
 ) -> RemoteJob | None:
-    """Builds the pipeline and submits it. Returns None if the runner has finished it."""
+    """Builds the pipeline and submits it. Returns the job in other processes; None if the pipeline has ended."""
     noted: list[PortableJob] = []
     place = portable.endpoint(beam_options) or f"{options.runner} on this machine"
     if isinstance(runner, PortableRunner):
@@ -118,7 +122,7 @@ def _submit(
             return DataflowJob(jobs.reference(options, result.job_id(), place))
         state = result.wait_until_finish()
     except BaseException as error:
-        with contextlib.suppress(Exception):  # nobody could take up a job that is not recorded
+        with contextlib.suppress(Exception):  # cancels the job: it is not in the lease, so nobody could find it later
             for submitted in noted:
                 submitted.cancel()
         if not isinstance(error, Exception):
@@ -131,14 +135,14 @@ def _submit(
 
 @contextlib.contextmanager
 def _quiet_about_empty_columns() -> Iterator[None]:
-    """Of a column without a value, beside others, tf.Transform divides 0 by 0; the graph takes its NaN for "none"."""
+    """Hides a warning of tf.Transform: it divides 0 by 0 for a column without values. The graph handles the NaN."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "invalid value", RuntimeWarning, r"tensorflow_transform\.analyzers")
         yield
 
 
 def _refusal(error: Exception, runner: PipelineRunner, place: str) -> MillraceError | None:
-    """One line about a service that did not accept the job; None for other errors."""
+    """Makes an error of one line if a service did not accept the job. Returns None for other errors."""
     if isinstance(runner, DataflowRunner):
         detail = dataflow.explain(error)
         return None if detail is None else MillraceError(f"{place}: the job was not accepted: {detail}")
@@ -157,10 +161,10 @@ Options = TypeVar("Options", bound=PipelineOptions)
 
 
 class LocalOptions(PipelineOptions):
-    """Beam's options, of which each view is made once.
+    """Beam's options, with a cache of their views.
 
-    Beam asks for a view some 500 times while it builds and runs one pipeline, and makes an argument parser for each,
-    which is a fifth of what a small job takes. Views share their values, so that one is as good as another.
+    Beam calls `view_as` some 500 times while it builds and runs one pipeline, and each call makes an argument parser,
+    which adds up to a fifth of the time of a small job. All views of a class share their values, so one is enough.
     """
 
     def view_as(self, cls: type[Options]) -> Options:
@@ -170,20 +174,20 @@ class LocalOptions(PipelineOptions):
         return views[cls]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the views: a copy has values of its own."""
+        """Returns the state without the cached views, because a copy has its own values, and needs its own views."""
         return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 
-# Transforms of tf.Transform and tfx-bsl that only count how they are used. Nobody reads counters of a local job, and
-# they are ten of the 88 functions that Beam inspects, pickles and sets up for a small one.
+# The labels of transforms of tf.Transform and tfx-bsl that only count how these libraries are used. Nobody reads such
+# counters in a local job, and these are 10 of the 88 functions that Beam inspects, pickles and sets up for a small job.
 TELEMETRY = ("TrackRecordBatchBytes", "TrackTensorRepresentations", "IncrementCounter", "_InstrumentAPI")
 
 
 class LocalRunner(FnApiRunner):
-    """Runs pipelines in this process, and expands some transforms in a shorter way that gives the same elements."""
+    """Runs pipelines in this process. Leaves out or shortens some transforms, with the same elements as the result."""
 
     def apply(self, transform: beam.PTransform, pvalue: Any, options: PipelineOptions) -> Any:
-        """Applies a transform to `pvalue`. Beam calls this for every transform, including nested ones."""
+        """Applies a transform to `pvalue`, or a shorter one. Beam calls this for every transform, nested ones too."""
         if transform.default_label().startswith(TELEMETRY):
             return pvalue
         if isinstance(transform, beam.Reshuffle) and options.view_as(DirectOptions).direct_num_workers == 1:
@@ -197,7 +201,7 @@ class LocalRunner(FnApiRunner):
 
 
 class EmitValues(beam.DoFn):
-    """Any element -> the values. They are pickled; `Create` encodes them and decodes them in another transform."""
+    """Yields the given values for its element. Replaces `Create`, which needs more transforms to decode the values."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self.values = values
@@ -207,7 +211,7 @@ class EmitValues(beam.DoFn):
 
 
 def pipeline_options(options: RunnerOptions) -> PipelineOptions:
-    """Beam's own options, from the arguments that are not this job's.
+    """Parses the arguments that are not options of this job as Beam's options.
 
     Raises:
       UsageError: an argument is neither this job's nor Beam's.
@@ -222,7 +226,7 @@ def pipeline_options(options: RunnerOptions) -> PipelineOptions:
     except SystemExit as error:
         raise UsageError(f"{' '.join(options.beam_args)}: not understood by Apache Beam") from error
     if unknown:
-        flag = unknown[0].split("=")[0]  # not its value, which may be a secret
+        flag = unknown[0].split("=")[0]  # the message leaves the value out, which may be a secret
         raise UsageError(f"{flag}: not an option of this command (see --help) or of Apache Beam")
     if options.is_local:
         return LocalOptions(list(options.beam_args))
@@ -231,10 +235,11 @@ def pipeline_options(options: RunnerOptions) -> PipelineOptions:
 
 @contextlib.contextmanager
 def _prepared(options: RunnerOptions) -> Iterator[tuple[PipelineOptions, PipelineRunner]]:
-    """Beam's options and the runner; what they send to workers is there while the block runs.
+    """Makes Beam's options and the runner, and yields both.
 
-    To Dataflow's workers Beam sends a package of this code, which is made here, unless `--sdk_container_image` names an
-    image, which has it. To those of other runners nothing is sent.
+    For Dataflow, also makes a package of this code, which Beam sends to the workers. The package is deleted at the end
+    of the block. No package is made if `--sdk_container_image` names an image, which must contain this code, or for
+    other runners.
 
     Raises:
       UsageError: Beam does not accept these options for this runner.
@@ -258,18 +263,22 @@ def _prepared(options: RunnerOptions) -> Iterator[tuple[PipelineOptions, Pipelin
 
 
 def make_runner(options: RunnerOptions) -> PipelineRunner:
-    """Makes the runner: Beam's in-process one by its own class, the others by name.
+    """Makes the runner that the options name: LocalRunner for a local job, otherwise Beam's runner of this name.
 
-    `DirectRunner` is the in-process runner here. Since 2.68, Beam itself takes that name to mean Prism, which downloads
-    a program when it first runs.
+    `DirectRunner` names LocalRunner here. Beam itself, since 2.68, runs Prism for this name, and Prism downloads a
+    program when it first runs.
     """
     return LocalRunner() if options.is_local else create_runner(options.runner)
 
 
 def quiet_beam(runner: str) -> None:
-    """Silences Beam's own reports of errors, pages of stack frames that would hide the message of this command."""
+    """Silences Beam's own reports of errors: pages of stack frames that would hide this command's own message.
+
+    `runner`: the name of the runner. For Dataflow, the loggers of the runners stay, since they warn about the project
+    and the job.
+    """
     silent = ["apache_beam.runners.dataflow.internal.apiclient", "apache_beam.utils.retry"]
-    if not is_dataflow(runner):  # whose warnings are about the project and the job
+    if not is_dataflow(runner):
         silent += ["apache_beam.runners", "apache_beam.utils.subprocess_server"]
         servers = logging.getLogger("PrismJobServer")  # passes on the log of Prism, and sets its own level
         servers.propagate = False
