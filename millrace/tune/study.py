@@ -68,8 +68,7 @@ class Study:
         names = [f"{TRIALS_FOLDER}/{name}" for name in storage.listdir(trials_folder)]
         folders.refuse_links(folder, folders.links_to(folder, [TRIALS_FOLDER, *names]))
         self._optuna = load_optuna()
-        # A path may contain characters with a meaning in URLs, so SQLite gets the path from a function instead of the
-        # URL.
+        # A path may contain characters with a meaning in URLs, so a function gives the path to SQLite.
         connect = {"creator": lambda: sqlite3.connect(self.path, timeout=60, check_same_thread=False)}
         with explained(self.path):
             self._study = self._optuna.create_study(
@@ -173,8 +172,7 @@ class Study:
           seed: the seed of the search. The values depend on the seed and the number of the trial. None: they are
             random.
         """
-        # A seed for each trial, by its number, so that a continued study draws what an uninterrupted one would have
-        # drawn.
+        # Each trial has its own seed, so that a continued study draws what an uninterrupted one would have drawn.
         drawn = None if seed is None else (seed * 1_000_003 + len(self._study.trials)) % 2**32
         samplers = self._optuna.samplers
         self._study.sampler = samplers.RandomSampler(seed=drawn)

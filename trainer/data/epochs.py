@@ -328,7 +328,6 @@ def without_first(blocks: tf.data.Dataset, count: int) -> tf.data.Dataset:
     """
     if not count:
         return blocks
-    # The first blocks hold exactly `count` examples together, and are skipped. rebatch repeats the last size for the
-    # rest.
+    # The first blocks hold exactly `count` examples and are skipped; rebatch repeats the last size after that.
     sizes = [GATHERED] * (count // GATHERED) + [count % GATHERED] * (count % GATHERED > 0)
     return blocks.rebatch(tf.constant([*sizes, GATHERED], tf.int64)).skip(len(sizes))

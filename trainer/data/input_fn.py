@@ -342,8 +342,8 @@ def pairs(
     """Reads a split's pairs of images one by one, as (features, label).
 
     `trainer.data.pairs` describes which pairs are drawn. An evaluation draws the same pairs every time. Training draws
-    new
-    pairs in each epoch: from the whole split if its decoded images fit in memory, else from windows of it.
+    new pairs in each epoch. They come from the whole split if its decoded images fit in memory, else from windows of
+    it.
     """
     training = mode == ModeKeys.TRAIN
     if not training:

@@ -124,8 +124,7 @@ def decoded_windows(records: tf.data.Dataset, images: ImageOptions, rows: int) -
         return tf.reshape(image, [-1]), tf.shape(image, tf.int64), stored[CLASS]
 
     examples = records.map(example, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    # ragged_batch concatenates flat images of different sizes without padding; `row_splits` are the borders between
-    # them.
+    # ragged_batch concatenates flat images of different sizes without padding; `row_splits` holds their borders.
     return examples.ragged_batch(rows, row_splits_dtype=tf.int64).map(
         lambda pixels, shapes, labels: Window(pixels.values, pixels.row_splits[1:], shapes, labels)
     )

@@ -87,9 +87,9 @@ class ProfileSteps(tf.compat.v1.train.SessionRunHook):
     """Divides the time of steps between input and model, and traces a few steps for TensorBoard.
 
     Args:
-      stopwatch: is switched to `Phase.STEPS` (`Phase.START` for the first step) during a step, to `Phase.REST` after
-        it.
-      trace_dir: the folder in whose `plugins/profile` TensorFlow writes the trace.
+      stopwatch: during a step, it is in `Phase.STEPS` (in `Phase.START` for the first step); after the step, it is in
+        `Phase.REST`.
+      trace_dir: the folder in which TensorFlow writes the trace, below `plugins/profile`.
     """
 
     def __init__(self, stopwatch: Stopwatch, trace_dir: str) -> None:

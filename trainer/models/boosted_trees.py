@@ -113,8 +113,7 @@ def _counts(features: Mapping[str, Any], entry: Ids, limit: int) -> tf.Tensor:
     if not isinstance(ids, tf.SparseTensor):  # a text, padded with 0
         ids = tf.reshape(ids, [-1, entry.length])
         return multi_hot(tf.where((ids == 0) | (ids >= width), tf.constant(-1, tf.int64), ids), width)
-    # Each pair of row and id is a cell of the flattened table; -1, which unsorted_segment_sum ignores, is an id beyond
-    # it.
+    # Each pair of row and id is a cell of the flattened table. Other ids become -1, which unsorted_segment_sum ignores.
     cells = tf.where(ids.values < width, ids.indices[:, 0] * width + ids.values, tf.constant(-1, tf.int64))
     weights = features[entry.weights].values if entry.weights else tf.ones_like(cells, tf.float32)
     return tf.reshape(tf.math.unsorted_segment_sum(weights, cells, ids.dense_shape[0] * width), [-1, width])
@@ -269,8 +268,7 @@ class _Collected:
         bounds[places] = np.where(decisions & 1, np.float32(0.5), round_down(thresholds))
         nodes[:, 2] = bounds.view(np.int32)
         words, ends = ([int(x) for x in fields.get(name, "").split()] for name in ("cat_threshold", "cat_boundaries"))
-        # For a split by categories, LightGBM's threshold is the number of its set, whose words `cat_boundaries`
-        # delimits.
+        # For a split by categories, LightGBM's threshold is the number of the set; `cat_boundaries` delimits its words.
         for place, column, decision, which in zip(
             places, array("split_feature", np.int32), decisions, thresholds, strict=True
         ):

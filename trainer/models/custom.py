@@ -36,10 +36,9 @@ from trainer.strategies.tpu import is_tpu
 def keras_estimator(model: Any, task_spec: AnyTaskSpec, config: Any) -> Any:
     """Converts a Keras model to an Estimator.
 
-    Each input of the model must have the name of a feature. Images are normalised before the model sees them. The model
-    has
-    one output: class probabilities `[batch, classes]` (end the model in a softmax), or for a numeric label the value
-    `[batch, 1]`. Examples are weighed if the dataset has a weight column.
+    Each input of the model must have the name of a feature. Images are normalised before the model sees them. The
+    model's output is class probabilities `[batch, classes]` (end the model in a softmax), or the value `[batch, 1]` for
+    a numeric label. Examples are weighed if the dataset has a weight column.
 
     Args:
       model: a compiled tf.keras model.

@@ -64,8 +64,7 @@ def likeness(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
       float32 `[...]`.
     """
     with tf.compat.v1.variable_scope("likeness", reuse=tf.compat.v1.AUTO_REUSE):
-        # Negative weights: embeddings that are far apart are of different identities. The model need not learn this
-        # first.
+        # Negative weights: far apart means different identities, without having to learn this first.
         start = tf.compat.v1.constant_initializer(-0.1)
         weights = tf.compat.v1.get_variable("weights", [left.shape[-1]], initializer=start)
         bias = tf.compat.v1.get_variable("bias", [], initializer=tf.compat.v1.ones_initializer())

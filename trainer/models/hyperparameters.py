@@ -43,8 +43,7 @@ class Hparams:
     def __post_init__(self) -> None:
         for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
             value = getattr(self, name)
-            # The bounds are in the metadata of an `Annotated` type: the field's type, or a part of it if the field may
-            # be None.
+            # The bounds are in the metadata of an `Annotated` type: the field's type, or a part of `X | None`.
             ranges = [limits for part in (hint, *typing.get_args(hint)) for limits in getattr(part, "__metadata__", ())]
             if value is None or not ranges:
                 continue

@@ -101,6 +101,9 @@ def _inputs(prepared: Mapping[str, Any], task_spec: TaskSpec, hparams: TabularHp
 def embedded(numbers: tf.Tensor, hparams: TabularHparams) -> tf.Tensor:
     """Embeds each number by cosines, and puts a linear map of the cosines next to the number.
 
+    A number x has `frequencies` cosines `cos(2 * pi * frequency * x + phase)`, with learned frequencies and phases.
+    Each column of numbers has a linear map of its own from its cosines to `embedding_size - 1` values.
+
     Args:
       numbers: float32 `[batch, width]`.
       hparams: the number of cosines, the scale of their frequencies, and the size of an embedding.
@@ -116,6 +119,7 @@ def embedded(numbers: tf.Tensor, hparams: TabularHparams) -> tf.Tensor:
         kernel = _variable("kernel", [width, count, size], tf.random_uniform_initializer(-bound, bound))
         bias = _variable("bias", [width, 1, size], tf.random_uniform_initializer(-bound, bound))
     waves = tf.cos(2 * math.pi * numbers[:, :, None] * frequency + phase)  # [batch, width, count]
+    # The columns of numbers come first, so that one batched product applies each column's own kernel.
     mapped = tf.matmul(tf.transpose(waves, [1, 0, 2]), kernel) + bias  # [width, batch, size]
     both = tf.concat([numbers[:, :, None], tf.transpose(mapped, [1, 0, 2])], axis=2)
     return tf.reshape(both, [-1, width * (size + 1)])
@@ -138,8 +142,7 @@ def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropo
     for layer in range(hparams.depth):
         with tf.compat.v1.variable_scope(f"layer_{layer}"):
             width = hidden.shape[-1]
-            # At first the members differ only by the signs with which they read the inputs; all other factors begin at
-            # 1.
+            # At first the members differ only by the signs with which they read the inputs; other factors begin at 1.
             signs = _signs if layer == 0 else tf.ones_initializer()
             bound = 1 / math.sqrt(width)
             uniform = tf.random_uniform_initializer(-bound, bound)
@@ -147,6 +150,7 @@ def members(inputs: tf.Tensor, dimension: int, hparams: TabularHparams, *, dropo
             kernel = _variable("kernel", [width, hparams.width], uniform)
             gives = _variable("gives", [count, hparams.width], tf.ones_initializer())
             bias = _variable("bias", [count, hparams.width], uniform)
+            # All members share the kernel: their scaled inputs are rows of a single matrix `[batch * members, width]`.
             flat = tf.reshape(hidden * reads, [-1, width])  # one product for all members
             hidden = tf.reshape(tf.matmul(flat, kernel), [-1, count, hparams.width])
             hidden = tf.nn.relu(hidden * gives + bias)
@@ -185,4 +189,5 @@ def _signs(shape: Any, dtype: Any = None, partition_info: Any = None, **_: Any) 
 
 
 def _variable(name: str, shape: list[int], initializer: Any) -> tf.Tensor:
+    """Makes a variable of the graph, and returns it as a tensor."""
     return tf.convert_to_tensor(tf.compat.v1.get_variable(name, shape, initializer=initializer))

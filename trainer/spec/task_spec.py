@@ -152,9 +152,8 @@ def read_table_task_spec(
 ) -> TaskSpec:
     """Derives the task spec from a CSV dataset's schema and its transform.
 
-    A custom `preprocessing_fn` may give a feature another form than its kind in the schema implies. The actual form
-    then
-    decides: floats are used as they are, and int64 is used as ids if the transform declares their range.
+    A custom `preprocessing_fn` may give a feature another form than its kind in the schema implies. In this case the
+    actual form decides. Floats are used as they are, and int64 is used as ids if the transform declares their range.
 
     Args:
       dataset: the dataset.
