@@ -87,7 +87,7 @@ def find_model(options: TrainingPlan) -> tuple[BuiltIn | custom.Custom, Any]:
 
 
 def with_label(dataset: OpenDataset, options: TrainingPlan) -> TrainingPlan:
-    """Returns the plan with its `label` filled in: the scale of the label, which the train split is measured for.
+    """Returns the plan with its `label` filled in: the scale of the label, measured in the train split.
 
     A plan that already has a `label` (from `model.json`, when a training resumes) is returned unchanged.
 

@@ -69,7 +69,7 @@ class SessionEvaluation:
             self._graph = None
 
     def _build(self) -> None:
-        """Builds the graph and its session, unless the model has evaluation hooks of another package."""
+        """Builds the graph and its session, but closes them if the model has evaluation hooks of another package."""
         self._graph = SessionGraph(self._estimator, tf_estimator.ModeKeys.EVAL, lambda: self._read({}), self._fetches)
         # Hooks of other packages may want to add ops to the graph, which is finished. This package's hooks do not.
         self._in_session = all(type(hook).__module__.startswith("trainer.") for hook in self._hooks)

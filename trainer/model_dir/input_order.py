@@ -1,4 +1,4 @@
-"""Records the order in which a training reads its input (`input.json`), so that it resumes where it was.
+"""Records the order in which a training reads its input (`input.json`), so that a resumed training continues it.
 
 A step reads one batch, and with --seed and --deterministic the order of every epoch is fixed. The step of a checkpoint
 therefore tells how many records were read since this order began. The order began at step 0, or at the step where the
