@@ -91,6 +91,7 @@ class CompareOptions(Options):
 
 
 def _run(options: CompareOptions, prog: str) -> command.Report:
+    """Reads both sides, compares them, and reports the comparisons; exit code 1 if drift exceeds a threshold."""
     from schemas.comparison import render, stored_samples
     from schemas.dataset import open_dataset
 

@@ -155,6 +155,7 @@ def _run(argv: Sequence[str], prog: str) -> command.Report:
 
 
 def _preprocess(options: JobOptions, notes: JobNotes, began: float, *, as_json: bool) -> command.Report:
+    """Runs, submits or tries a job that writes a new dataset. `began`: when the command began."""
     from beam_jobs.runs.job import run_job, submit_job
 
     if options.dry_run:
@@ -187,6 +188,7 @@ def _submitted(options: JobOptions, holder: RemoteHolder, *, as_json: bool) -> c
 
 
 def _append(options: AppendOptions, notes: JobNotes, began: float, *, as_json: bool) -> command.Report:
+    """Runs an append or a replay. `began`: when the command began."""
     from beam_jobs.runs.append import run_append
 
     outcome = run_append(options, report=notes)

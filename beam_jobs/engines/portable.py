@@ -46,6 +46,8 @@ def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> Portab
     to_do = _TO_DO.get(kind.__name__, "check its options")
 
     class ObservedRunner(kind):
+        """A runner of class `kind` with a changed `create_job_service`, which Beam calls to submit a job."""
+
         def create_job_service(self, options: PipelineOptions) -> Any:
             _hide_closed_channels()
             try:

@@ -119,7 +119,7 @@ class RemoteJob(Protocol):
 
     @property
     def watches_workers(self) -> bool:
-        """Whether the runner itself ends a job whose workers do not start."""
+        """Whether the runner itself ends a job if the job's workers do not start."""
 
     def state(self) -> str:
         """Returns Beam's name of the job's state, such as RUNNING or DONE."""

@@ -214,7 +214,7 @@ def pipeline_options(options: RunnerOptions) -> PipelineOptions:
     """Parses the arguments that are not options of this job as Beam's options.
 
     Raises:
-      UsageError: an argument is neither this job's nor Beam's.
+      UsageError: Beam does not know an argument.
     """
     unknown: list[str] = []
 
@@ -284,4 +284,4 @@ def quiet_beam(runner: str) -> None:
         servers.propagate = False
         servers.addHandler(logging.NullHandler())
     for name in silent:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # Beam also logs as CRITICAL what it then raises
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # Beam logs errors as CRITICAL before it raises them

@@ -244,6 +244,7 @@ class IngestImages(beam.DoFn):
             yield beam.pvalue.TaggedOutput(LEAKAGE, GlobalWindows.windowed_value(self.profile))
 
     def process(self, bundle: ImageBundle) -> Iterator[Any]:
+        """Ingests the images of a bundle, batch by batch. Ends the job early if too many images are rejected."""
         workers.report_begun(self.staging)
         progress.JOB.enter("ingesting")
         progress.JOB.begin(bundle.first)

@@ -50,7 +50,7 @@ def prune(output: str, lease: Lease) -> None:
     """Deletes leftovers from an output folder of predictions.
 
     The manifest names the current run and the one before it, which readers may still have open. All other runs are
-    deleted: those of killed jobs, and older ones. The staging folders of the two runs that stay are deleted, too.
+    deleted: runs of killed jobs, and older runs. The staging folders of the two runs that stay are deleted, too.
 
     Args:
       output: the output folder.

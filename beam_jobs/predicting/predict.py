@@ -169,6 +169,10 @@ class PredictRows(Predict, ReadRanges):
                 yield place, decoded
 
     def process(self, group: Group) -> Iterator[beam.pvalue.TaggedOutput]:
+        """Predicts on the rows of a group, writes the predictions, and yields the counts and the rejects.
+
+        One thread reads the rows; several threads predict and encode batches; the answers are written in order.
+        """
         settings, form, loaded = self.settings, self.settings.form, self.settings.loaded()
         predict = RowPredictor(
             loaded.model,
@@ -183,6 +187,8 @@ class PredictRows(Predict, ReadRanges):
             answered = predict(batch, files, places)
             return answered, None if answered.predictions is None else form.encode(answered.predictions)
 
+        # `tally` counts the rows and the rejects of reading, `predicted` the predictions, both by range of the group.
+        # `late` are the rejects of the model, each with the index of its range.
         tally, predicted = Tally(group), np.zeros(len(group), np.int64)
         piece = group[0].file.path, group[0].start
         batches = self.batches(tally.counting(self.decode(group)), group)
@@ -199,6 +205,7 @@ class PredictRows(Predict, ReadRanges):
                 late += refused
                 progress.JOB.add(piece, rejected=len(refused))
                 self.meter.add(rejected=len(refused))
+        # Rejects of the model have no raw bytes yet; these are read from the files again.
         rejects = with_raw_bytes([reject for _, reject in late], files, self.schema)
         for place, reject in zip((place for place, _ in late), rejects, strict=True):
             tally.rejects[place].append(reject)
@@ -314,6 +321,7 @@ class PredictImages(Predict):
         self._readers.shutdown(cancel_futures=True)
 
     def process(self, bundle: tuple[int, Sequence[ImageItem]]) -> Iterator[beam.pvalue.TaggedOutput]:
+        """Predicts on the items of a bundle, writes the predictions, and yields the counts and the rejects."""
         first, items = bundle
         workers.report_begun(self.settings.staging)
         model = self.settings.loaded().model
@@ -332,7 +340,7 @@ class PredictImages(Predict):
                     progress.JOB.add(first, read=read, done=read, rejected=len(refused))
                     self.meter.add(read=read, done=read, rejected=len(refused))
                     give_up_if_certain(self.settings.limit, self.settings.total)
-        finally:
+        finally:  # the rejects are kept under `failed/` even if this bundle fails
             reject_outputs = list(write_rejects(self.settings.staging, rejects, phase=self.phase))
         yield from counted(LISTING, read=len(items), rejects=rejects)
         yield count(LISTING, WRITTEN, PREDICTED, predicted)

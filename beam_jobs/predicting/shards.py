@@ -37,7 +37,7 @@ class Writer:
         self.file = file
 
     def write(self, encoded: Any) -> None:
-        """Adds a batch, as `Format.encode` returns it."""
+        """Writes a batch to the file. `encoded`: the batch, encoded by the format's `encode`."""
         for data in encoded:
             self.file.write(data)
 
@@ -78,7 +78,7 @@ class Csv(Format):
 
 
 class Parquet(Format):
-    """Parquet; the names of the classes are in the file's metadata, as `millrace.classes`."""
+    """Parquet. The file's metadata holds the names of the classes as `millrace.classes`."""
 
     def encode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
@@ -165,7 +165,7 @@ class ShardFile:
         self.rows = self.size = 0
         self._crc = google_crc32c.Checksum()
         self._stack = contextlib.ExitStack()
-        # Leaving the block closes what was opened, if opening fails. `pop_all` keeps everything open if it succeeds.
+        # If opening fails, leaving the block closes everything. If it succeeds, `pop_all` keeps the file open.
         with self._stack, storage.wrap_errors(path):
             local = self._stack.enter_context(folders.written_locally(path))
             self._file = self._stack.enter_context(open(local, "wb", buffering=1 << 20))  # noqa: SIM115 - by the stack
@@ -240,6 +240,7 @@ class ShardWriter:
         self._file, self._done = None, []
 
     def _end_shard(self) -> None:
+        """Ends the current shard, if there is one, and adds it to the written shards."""
         if self._file is not None:
             self._writer.close()
             self._done.append(self._file.finish())

@@ -135,9 +135,10 @@ class EncodeExamples(beam.DoFn):
         self.current = unit, Profiles(self.described, self.guarded)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[object]:
+        """Rejects rows with invalid values, encodes the other rows, and yields the batch and its side outputs."""
         if not batch.num_rows:
             return
-        batch, raw = raw_apart(batch)
+        batch, raw = raw_apart(batch)  # the transformed columns, and the raw columns for the profiles
         files, offsets = passthrough(batch, FILE), passthrough(batch, OFFSET)
         unit = bisect.bisect(self.units, (int(files[0]), int(offsets[0])))
         rejects = find(batch, self.outputs, self.inputs.path_of)

@@ -270,9 +270,9 @@ class UnencodedRows:
     def encoded(self) -> pa.LargeBinaryArray:
         """Encodes the rows as framed tf.Examples, large_binary `[rows]`, without their places.
 
-        Rows whose values all have the same encoded sizes differ only in the bytes of the values, so they are encoded
-        together with NumPy. Integers of different sizes split the rows into groups of equal sizes. If there are more
-        than LAYOUTS groups, tfx_bsl encodes the rows one by one.
+        The tf.Examples of two rows have the same layout if each value takes the same number of bytes in both rows. Rows
+        of one layout are encoded together with NumPy. A float32 always takes 4 bytes, so only integers make several
+        layouts. If there are more than LAYOUTS layouts, tfx_bsl encodes the rows one by one.
         """
         columns = self.columns
         integers = [column.sizes for column in columns if column.values.dtype.kind == "i"]

@@ -118,6 +118,7 @@ def write_fragment(encoded: Encoded, plan: ShufflePlan, folder: str) -> Fragment
 
 
 def _write(path: str, data: pa.Buffer | memoryview | bytes) -> None:
+    """Writes bytes to a new local file."""
     with storage.wrap_errors(path), open(path, "wb") as file:
         file.write(data)
 

@@ -48,7 +48,7 @@ class Result:
     shards: tuple[WrittenShard, ...]
     count_files: tuple[CountFile, ...]
     reject_files: tuple[RejectFile, ...]  # complete rejects, with raw bytes
-    late_rejects: tuple[RejectFile, ...]  # rejects of the transform, whose raw bytes must still be read from the input
+    late_rejects: tuple[RejectFile, ...]  # rejects of the transform, without raw bytes; the commit reads these later
     parity_raw: dict[Place, bytes]
     parity_transformed: dict[Place, bytes]
     parity_files: tuple[ParityFiles, ...]
@@ -151,7 +151,8 @@ def write_result(
       transformed: the same records after the transform, by place.
       statistics: the serialized statistics; empty if they were not collected.
       leakage: the findings as JSON; empty if leakage was not searched for.
-      written: not used. The pipeline passes a step here whose files must be complete before the result is.
+      written: not used. The pipeline passes the steps that write other files of the run, so that Beam completes these
+        files before the result file.
 
     Returns:
       The path.
@@ -228,7 +229,7 @@ def write_at_end(
     Args:
       pipeline: the pipeline to extend.
       staging: the folder for the result file.
-      inputs: the inputs whose records are counted.
+      inputs: the inputs of the job. Counts are written by the parts of these inputs.
       counts: pairs (CountKey, int), one PCollection for each step that counts.
       **parts: the other arguments of `write_result`, as PCollections.
 

@@ -195,8 +195,8 @@ class WriteShards(beam.DoFn):
 
     def write(self, bucket: int, pieces: Iterable[Any]) -> Iterator[WrittenShard]:
         """Writes the shards of a bucket, and yields each when it is written."""
-        # Of the shards of a split, those of bucket b have the indices (b << 32), (b << 32) + 1, ..., so that they sort
-        # by bucket, and then by their number within the bucket.
+        # The shards of bucket b get the indices (b << 32), (b << 32) + 1, ... In this order, the shards of a split are
+        # sorted by bucket, and within a bucket by their number.
         options = self.options
         split = options.plan.split_of(bucket)
         index = bucket - options.plan.first(split)

@@ -51,7 +51,7 @@ class AppendOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """An append whose input is checked, and which has not begun to write.
+    """An append that has checked its input and has not begun to write.
 
     Attributes:
       base: the dataset, as it was when the input was checked.

@@ -170,7 +170,7 @@ class CommitDataset:
 
         Raises:
           Unfit: a record is missing or counted twice, too many records were rejected, or a split of a new dataset is
-            empty; or a replay could write none of the corrected records.
+            empty; or every corrected record of a replay was rejected again.
         """
         read, tried = result.total(READ), len(self.tried)
         if tried and result.rejected == tried:
@@ -215,11 +215,13 @@ class CommitDataset:
             compared = drift.compare_job(statistics, schema, output=run.output, compare_to=options.compare_to)
         if not self.allow_drift:
             drift.check_drift(compared.comparisons)
+        # From here on, files get their final names. Readers do not see them before `publish` replaces the manifest.
         splits = {split: place_split(run, result, split, options.compression) for split in schema.split_names}
         place_rejects(run.folder, result, late_rejects(result, source.raw_bytes), onto=onto, tried=self.tried)
         place_contents(run.folder, result.content_files, onto=onto)
         if onto is None:  # else the parity records of the dataset were copied; its transform is the same
             place_parity(run.folder, result)
+        # The statistics of an append describe all records: the new ones are merged with those of the dataset.
         described, comparisons = None, compared.comparisons
         if statistics is not None:
             if onto is not None and (before := described_before(onto)) is not None:
@@ -230,12 +232,14 @@ class CommitDataset:
         leakage = place_leakage(run.folder, result, inputs, described)
         placed_drift = drift.place_drift(run.folder, comparisons)
         folders.create(layout.join(run.folder, layout.SCHEMA_YAML), source.schema_text)
+        # The entries of the inputs with their counts: of this run, and of an append also the dataset's.
         parts: Iterable[InputPart] = (input_part(part) for part in accounts(inputs, result.count_files))
         count = inputs.files
         if onto is not None:
             count = count_inputs(onto.manifest, count, tried=bool(self.tried))
             parts = merged_inputs(onto, parts, tried=self.tried)
         listed = write_parts(run.output, run.id, parts, count=count)
+        # This manifest describes the records of this run. An append merges it with the dataset's manifest below.
         before_this = replaced(run.output, read_manifest)
         manifest = Manifest(
             **entries(run, result, listed),
@@ -268,6 +272,7 @@ class CommitDataset:
         manifest = manifest.model_copy(update={"warnings": warnings})
         if onto is not None:
             manifest = merged_manifest(onto.manifest, manifest, tried=len(self.tried))
+        # The report and the list of files come last, because the report shows the manifest, and is itself a file.
         phases = progress.JOB.phases() if options.is_local else ()
         place_report(run.output, manifest, statistics=described, comparisons=placed_drift, phases=phases)
         shards = {file.path for file in manifest.shard_files}

@@ -119,7 +119,7 @@ def place_leakage(
 
 
 ROWS, CELL = 10, 40  # the rows that are shown, and the most characters of a cell
-RECORDS = 60  # the most records named by leakage findings of which the report shows the beginning
+RECORDS = 60  # leakage findings name records; the report shows the beginnings of at most this many
 
 
 def shown_rows(run_dir: str) -> list[dict[str, str]]:

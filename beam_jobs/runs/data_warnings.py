@@ -85,7 +85,7 @@ def warnings(written: WrittenRun, checks: Iterable[Check]) -> Iterator[DataWarni
 
 
 def _warning(name: str, code: str, message: str) -> DataWarning:
-    """A warning about the feature `name`, whose message begins with that name."""
+    """A warning about the feature `name`. The name is put before the message."""
     return DataWarning(feature=name, code=code, message=f"{name}: {message}")
 
 
@@ -197,14 +197,14 @@ def _merged_numbers(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _uneven_splits(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of splits whose shares of the rows differ from the schema's fractions."""
+    """Warns of splits with another share of the rows than their fraction in the schema."""
     message = uneven_splits(written.schema, written.rows) if isinstance(written.schema, Schema) else None
     if message is not None:
         yield DataWarning(feature="", code="uneven_splits", message=f"{message}.")
 
 
 def _one_class(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of splits whose records all have the same class: of train, or if train is fine, of the other splits."""
+    """Warns of splits where all records have the same class. Warns of eval and test only if train has more classes."""
     for column in written.features:
         if column["role"] != "label" or column["type"] != "string":
             continue
@@ -273,7 +273,7 @@ def _equal_files(written: WrittenRun) -> Iterator[DataWarning]:
 
 
 def _drift(written: WrittenRun) -> Iterator[DataWarning]:
-    """Warns of features whose drift exceeds a threshold of the schema.
+    """Warns of features if their drift exceeds a threshold of the schema.
 
     A threshold to fail above stops a job before it gets here, except for an append with --allow_drift.
     """

@@ -1,4 +1,4 @@
-"""Compares the splits that a job has written with each other, and its train split with that of an earlier dataset."""
+"""Compares the splits of a new dataset with each other, and its train split with the one of an earlier dataset."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def load_preprocessing(reference: str | None) -> PreprocessingFn | None:
     """Imports the user's preprocessing_fn.
 
     Args:
-      reference: the module and the function, as `module:function`; None: the user gives no function.
+      reference: the module and the function, as `module:function`; None: return None.
 
     Raises:
       UsageError: the function cannot be imported.

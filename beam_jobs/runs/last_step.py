@@ -45,7 +45,7 @@ class LastStep(Generic[M]):
         If an earlier attempt has committed or refused the run already, only the cleaning up is left to do.
 
         Raises:
-          MillraceError: a file cannot be read or written. The run is neither committed nor refused; repeat the step.
+          MillraceError: a file cannot be read or written. Nothing is decided about the run; the step may be repeated.
         """
         from beam_jobs.records.result import RESULT, read_result
 

@@ -172,7 +172,7 @@ def new_run(output: str, *, break_lease: bool = False) -> Iterator[NewRun]:
 
 @dataclasses.dataclass(frozen=True)
 class OtherTransform:
-    """A transform that exists already: that of another dataset's run.
+    """A transform that another dataset's run has measured already.
 
     Attributes:
       run_dir: the folder with the transform's graphs.
