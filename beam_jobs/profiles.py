@@ -109,7 +109,7 @@ def merged(plan: PipelinePlan, statistics: beam.PCollection, leakage: beam.PColl
 
 def _total(profiles: beam.PCollection, kind: type[Profile]) -> beam.PCollection:
     """Merges the profiles of bundles to the profile of all records. The result is empty if there are no profiles."""
-    profiles.element_type = kind  # by which Beam chooses the coder
+    profiles.element_type = kind  # Beam chooses the coder by this type
     combine = beam.CombineGlobally(MergeProfiles()).without_defaults()
     return profiles | f"Merge{kind.__name__}" >> combine.with_input_types(kind).with_output_types(kind)
 

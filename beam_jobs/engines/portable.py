@@ -73,7 +73,7 @@ def observed(runner: PortableRunner, note: Callable[[Any, str], None]) -> Portab
             handle.submit = submit_and_note
             return handle
 
-    ObservedRunner.__name__ = kind.__name__  # Beam looks at the name
+    ObservedRunner.__name__ = kind.__name__  # Beam decides some things by the name of the runner's class
     return ObservedRunner()
 
 

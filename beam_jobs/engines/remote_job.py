@@ -111,7 +111,7 @@ class RemoteJob(Protocol):
 
     @property
     def place(self) -> str:
-        """Where a person finds the job: the address of its page, or of its job service."""
+        """The address where a person finds the job: its page, or its job service."""
 
     @property
     def poll_seconds(self) -> float:

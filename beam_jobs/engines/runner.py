@@ -149,7 +149,8 @@ def _refusal(error: Exception, runner: PipelineRunner, place: str) -> MillraceEr
     if not isinstance(error, grpc.RpcError):
         return None
     details = " ".join(str(error.details() if isinstance(error, grpc.Call) else error).split())
-    if isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.UNAVAILABLE:  # it answered before
+    # The service has answered before, so if it is unavailable now, it has ended.
+    if isinstance(error, grpc.Call) and error.code() == grpc.StatusCode.UNAVAILABLE:
         return MillraceError(
             f"{place}: the job service went away while the job was being submitted ({details}). See its log; nothing "
             "was committed."

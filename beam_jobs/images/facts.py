@@ -28,7 +28,7 @@ from schemas.spec.table import SPLIT, SPLITS
 
 FILE_FORMAT, FILE_HEIGHT, FILE_WIDTH = "image/file/format", "image/file/height", "image/file/width"
 FILE_BYTES = "image/file/bytes"
-BRIGHTNESS = "image/brightness"  # the mean of all stored pixels' channels, 0 to 255
+BRIGHTNESS = "image/brightness"  # the mean over all pixels and channels of the stored image, 0 to 255
 _NUMBERS = (FILE_HEIGHT, FILE_WIDTH, FILE_BYTES, BRIGHTNESS)
 
 

@@ -186,7 +186,7 @@ def checked_size(sides: tf.Tensor, images: ImageOptions) -> tf.Tensor:
     sides = tf.cast(sides, tf.int64)
     size = target_size(tf.maximum(sides, 1), images)
     small = (tf.reduce_min(sides) > 0) & (tf.reduce_prod(sides) <= images.max_pixels)
-    # Rows are resized first, to an image of the new height and the wider of both widths.
+    # Rows are resized first, so the largest intermediate image has the new height, and the larger of both widths.
     widest = tf.maximum(tf.cast(size, tf.int64), sides * [0, 1])
     fits = (tf.reduce_prod(widest) <= images.max_pixels) & (tf.reduce_max(size) <= LONGEST_SIDE)
     reason = tf.where(small, "too_elongated", "too_many_pixels")
@@ -316,7 +316,7 @@ def _runner(graph: tf.Graph, image_bytes: tf.Tensor, outputs: list[tf.Tensor]) -
     options = CallableOptions(feed=[image_bytes.name], fetch=[output.name for output in outputs])
     # With inputs, the public `make_callable` calls `Session.run`, and the Python code of `Session.run` takes 0.25 ms:
     # more than all other work on a small image. tf_keras calls the same private method.
-    return session._make_callable_from_options(options)  # private: no public call does without `Session.run`
+    return session._make_callable_from_options(options)  # private: all public calls go through `Session.run`
 
 
 def save_ingest(images: ImageOptions, path: str) -> None:

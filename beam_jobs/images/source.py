@@ -306,7 +306,11 @@ def _canonical(images: ImageOptions) -> ImageOptions:
 
 
 def open_images(schema: ImageSchema, raw: JobInput) -> ImageSource:
-    """Lists the images, by folders or by a CSV file, as the schema says.
+    """Lists the images, by folders or by a CSV file, as the schema says, and returns them as a source.
+
+    Args:
+      schema: the schema of the images.
+      raw: the input of the job.
 
     Raises:
       UsageError: there is no image, or fewer than two classes; or one file is in the folders of two labels.

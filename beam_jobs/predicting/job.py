@@ -355,7 +355,7 @@ def run_job(
 
 
 def paths_of(options: BulkOptions) -> dict[str, tuple[str, ...]]:
-    """Returns the paths that a job's workers read or write, by option."""
+    """Returns the paths that a job's workers read or write, by the option that names them."""
     names = ("model_dir", "saved_model", "output", "root")
     paths = {f"--{name}": (path,) for name in names if (path := getattr(options, name))}
     return {**paths, "--input": options.input}

@@ -1,4 +1,4 @@
-"""The options of bulk inference, parsed and checked before anything heavy is imported."""
+"""The options of bulk inference. They are parsed and checked before TensorFlow or Beam is imported."""
 
 from __future__ import annotations
 

@@ -431,7 +431,14 @@ def _wrapper(column: NumberColumn, size: int) -> bytes:
 
 
 def _write(frames: np.ndarray, at: int, values: np.ndarray, sizes: np.ndarray) -> None:
-    """Writes values `[rows, k]` with encoded sizes `[k]` into the frames, starting at byte `at`."""
+    """Encodes the values of a feature into the frames of all rows, starting at byte `at`.
+
+    Args:
+      frames: uint8 `[rows, bytes of a frame]`, changed in place.
+      at: the byte of each frame where the first value begins.
+      values: float32 or int64 `[rows, k]`.
+      sizes: the number of bytes of each of the k values, `[k]`; it is the same in all rows.
+    """
     if values.dtype.kind == "f":
         floats = np.ascontiguousarray(values, "<f4")
         frames[:, at : at + 4 * floats.shape[1]] = floats.view(np.uint8)
@@ -440,7 +447,7 @@ def _write(frames: np.ndarray, at: int, values: np.ndarray, sizes: np.ndarray) -
     for value, size in zip(values.view(np.uint64).T, sizes.tolist(), strict=True):
         for byte in range(size - 1):
             frames[:, at + byte] = (value >> np.uint64(7 * byte)) & np.uint64(0x7F) | np.uint64(0x80)
-        frames[:, at + size - 1] = value >> np.uint64(7 * (size - 1))  # at most 7 bits are left
+        frames[:, at + size - 1] = value >> np.uint64(7 * (size - 1))  # the last byte: at most 7 bits remain
         at += size
 
 

@@ -257,7 +257,7 @@ def write_shard(
     size = rows = 0
     places = PlacesFile()
     gzip = zlib.compressobj(wbits=31) if compression == "gzip" else None
-    # Buffered, since an unbuffered write may be partial and only returns the count.
+    # The file is buffered, because an unbuffered write may write only a part of the data.
     with storage.wrap_errors(path), folders.written_locally(path) as local, open(local, "wb") as file:
 
         def put(data: pa.Buffer | bytes) -> None:

@@ -38,7 +38,7 @@ from schemas.storage.json_files import read_object
 
 RESULT = "result.json"
 
-Place = tuple[int, int]  # (input's key, offset)
+Place = tuple[int, int]  # the place of a record: the key of its input file, and its offset there
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,7 @@ from schemas.concurrency import usable_cores
 from schemas.dataset import layout
 from schemas.spec.table import SPLITS
 
-UPLOADS = 4  # shards that are merged and uploaded at once; each holds one request in memory
+UPLOADS = 4  # the number of shards that are merged and uploaded at once; each has one request in memory
 
 
 class ShuffleIntoShards(beam.PTransform):

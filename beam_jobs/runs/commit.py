@@ -157,7 +157,7 @@ class CommitDataset:
     allow_drift: bool = False
 
     def raw_bytes(self, rejects: Sequence[Reject]) -> list[bytes]:
-        """See `beam_jobs.core.source.Described`."""
+        """Reads the raw bytes of rejected records from the input again."""
         return self.source.raw_bytes(rejects)
 
     @property

@@ -67,7 +67,7 @@ def lost_corrections(output: str) -> Iterator[str]:
     """
     if not storage.exists(layout.join(output, layout.MANIFEST)):
         return
-    with contextlib.suppress(MillraceError):  # of another version of the format
+    with contextlib.suppress(MillraceError):  # a manifest of another format version is not read, and not warned of
         manifest = read_manifest(output)
         if manifest.replayed:
             yield (

@@ -60,6 +60,7 @@ def choose_new(base: OpenDataset, listing: storage.Listing, *, skip_known: bool)
     def digest(path: str) -> str:
         return digest_file(path, size=files[path].size, version=files[path].version)
 
+    # First compares the new files with the dataset's inputs, then the remaining new files with each other.
     known_paths: dict[str, str] = {}
     changed: list[str] = []
     for part in read_inputs(base.path, base.manifest):

@@ -247,7 +247,8 @@ def load_libraries(*, verbose: bool = False, configure: bool = True, quiet: bool
             tensorflow.compat.v1.logging.set_verbosity(logging.INFO)
         tensorflow.config.set_visible_devices([], "GPU")  # the graphs are small, and leave the GPU to other processes
         with contextlib.suppress(RuntimeError):  # if TensorFlow runs already, its threads stay as they are
-            # Batches and images fill the cores by themselves. Threads inside an op would spin while they wait for work.
+            # Several batches or images are processed at once, which keeps all cores busy. Threads inside an op would
+            # only spin while they wait for work.
             tensorflow.config.threading.set_intra_op_parallelism_threads(1)
 
 
