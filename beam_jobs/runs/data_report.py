@@ -62,7 +62,7 @@ def shown_files(paths: Iterable[str]) -> Mapping[str, str]:
 
 
 EACH = 10  # the most images that are shown of a class
-CLASSES = 20  # new classes are shown until there are more than this number
+CLASSES = 20  # the most classes of which images are shown
 LOOKED_AT = 2_000  # the records at the start of the train split that are searched; the records are in random order
 
 
