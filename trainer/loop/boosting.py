@@ -265,7 +265,7 @@ class _Follow:
         self._split, self._most, self._say = split, most, say
         self._unit = task_spec.scale.deviation**2  # 1 unless the label is a scaled number
         self._regression = task_spec.classes is None
-        self._of = " of the logarithm" if task_spec.scale.transform == "log" else ""
+        self._of = " of the logarithm" if task_spec.scale.is_logarithm else ""
         self.rounds = 0
         self.losses: dict[str, list[float]] = {}
 

@@ -214,7 +214,7 @@ def read_curves(dataset: OpenDataset, options: TrainingPlan, *, training: bool =
         return curves
     rmse_of = None
     if evaluations and "rmse" in evaluations[-1]:
-        rmse_of = "the label's logarithm" if options.label and options.label.transform == "log" else "the label"
+        rmse_of = "the label's logarithm" if options.label and options.label.is_logarithm else "the label"
     return {**curves, "panels": [rounds_panel(rounds, best, rmse_of=rmse_of)]}
 
 

@@ -82,6 +82,11 @@ class LabelScale(Strict):
     priors: tuple[float, ...] = ()
     class_weights: tuple[float, ...] = ()
 
+    @property
+    def is_logarithm(self) -> bool:
+        """Whether the model learns a logarithm of the label: ln(y) or ln(1 + y)."""
+        return self.transform in ("log", "log1p")
+
 
 AS_IT_IS = LabelScale()
 

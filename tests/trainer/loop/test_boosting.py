@@ -21,6 +21,7 @@ from schemas.dataset import OpenDataset
 from schemas.dataset.records import classes_of
 from schemas.errors import UsageError
 from schemas.exports.model import EXAMPLES, EXAMPLES_INPUT, ServedModel
+from tests.support.csv_datasets import NUMBERS
 from tests.support.datasets import written_rows
 from tests.support.training import TrainedModel
 from trainer import evaluate, task, verify
@@ -124,6 +125,12 @@ class TestTraining:
             np.testing.assert_allclose(answer["probabilities"], expected, rtol=0, atol=1e-6)
             assert (answer["class_id"] == expected.argmax(axis=1)).all()
             assert len(set(answer["class_id"])) == expected.shape[1]
+
+    def test_the_loss_of_a_logarithm_is_called_that(self, tmp_path, capsys):
+        schema = NUMBERS.replace("name: y, kind: numeric", "name: y, kind: numeric, transform: log1p")
+        dataset = written_rows(tmp_path / "data", schema, "x,y", (f"{i},{i % 9}" for i in range(100)))
+        assert run(dataset, tmp_path / "model", "--hparams", "num_iterations=3") == 0
+        assert " of up to 3, eval RMSE of the logarithm " in capsys.readouterr().err
 
     def test_it_keeps_the_best_rounds(self, model_dir):
         (evaluation,) = read_evaluations(str(model_dir))
