@@ -1,6 +1,7 @@
-"""Measures how far two columns are apart, and how far chance alone would put them.
+"""Measures how much the values of two columns differ, and how large a difference chance alone would explain.
 
-Values are counted in cells. A cell is a value of strings, or a range of numbers between edges that both sides share.
+Values are counted in cells. For strings, each value is a cell. For numbers, a cell is a range; both columns are cut
+into the same ranges.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ CONFIDENCE = 0.99  # that equal data stays within the noise, for all features of
 
 @dataclasses.dataclass(frozen=True)
 class CellShares:
-    """The shares of the values of two columns by cell; a cell that is empty on both sides is left out.
+    """For each cell, the shares of the two columns' values in this cell. Cells empty in both columns are left out.
 
     Attributes:
-      labels: what each cell holds, for people.
-      shares: of either side, float64 `[cells]`.
+      labels: a readable name of each cell, such as "above 1, up to 2".
+      shares: the shares of the first and of the second column, float64 `[cells]` each.
     """
 
     labels: tuple[str, ...]
@@ -35,7 +36,7 @@ class CellShares:
 
 
 def cells_of_strings(first: Summary, second: Summary) -> CellShares:
-    """Returns a cell for each value that is counted on a side. Both sides have values."""
+    """Returns the shares of each string that either summary counts. Both summaries must have values."""
     counts = first.counts(), second.counts()
     values = list(dict.fromkeys([*counts[0], *counts[1]]))
     p, q = (np.array([side.get(value, 0) for value in values], np.float64) for side in counts)
@@ -48,7 +49,7 @@ def text(value: bytes) -> str:
 
 
 def cells_of_numbers(first: Distribution, second: Distribution) -> CellShares:
-    """Returns a cell for each range of numbers, in their order."""
+    """Cuts the numbers of both columns into the same ranges, and returns the shares of each range, in rising order."""
     if first.low == first.high == second.low == second.high:  # as pixels at the border of images
         return CellShares((readable(first.low),), (np.ones(1), np.ones(1)))
     bounds = edges(first, second)
@@ -64,11 +65,15 @@ def cells_of_numbers(first: Distribution, second: Distribution) -> CellShares:
 
 
 def edges(first: Distribution, second: Distribution) -> np.ndarray:
-    """Returns the greatest numbers of all ranges but the last: float32 `[edges]`, rising.
+    """Chooses the ranges of numbers, and returns the greatest number of each range except the last.
 
-    A number that a tenth of the mixture of both sides in equal parts has is a range of its own. The others are cut at
-    their deciles, or at fewer quantiles where a range would have too few values for its share to be known: else a 0
-    that nearly all rows have would leave all others in one range, which holds as many however they change.
+    Both columns are mixed in equal parts. A number that makes up at least a tenth of the mixture gets a range of its
+    own. All other numbers are cut at their deciles, or at fewer quantiles if a tenth of them would be too few values
+    for a reliable share. Frequent numbers are taken out first because of columns where nearly all rows are 0: deciles
+    of the whole column would put all other numbers into a single range, and hide every change among them.
+
+    Returns:
+      The edges in rising order, float32 `[edges]`.
     """
     sides = first, second
     ends = [first.low, first.high, second.low, second.high]

@@ -1,6 +1,7 @@
-"""The parts of a summary: moments, quantiles, frequent values and distinct values, each mergeable and of bounded size.
+"""The parts of a column's summary: moments, quantiles, frequent values and distinct values.
 
-All of them take arrays of distinct values with their counts, so that NumPy and Arrow do the work for each value.
+Each part has a bounded size, and two parts of the same kind can be merged. Values are added as an array of distinct
+values and an array of their counts, so that NumPy and Arrow do the work for each value instead of Python.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ DistinctValues: TypeAlias = Any  # a pa.BinaryArray, or a NumPy array of numbers
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How much a column's summary holds.
+    """The limits on the size of a column's summary.
 
     Attributes:
-      distinct: the hashes that estimate the number of distinct values, with a standard error of 1 / sqrt(distinct - 2).
-      frequent: how many values are counted. All counts are exact as long as there are no more of them.
+      distinct: the number of hashes that a `DistinctSketch` keeps. The estimated number of distinct values has a
+        relative standard error of 1 / sqrt(distinct - 2).
+      frequent: the number of values that `FrequentValues` keeps. All counts are exact if a column has at most this
+        many distinct values.
     """
 
     distinct: int
@@ -34,23 +37,23 @@ class Sizes:
 
     @staticmethod
     def of(columns: int) -> Sizes:
-        """Returns the sizes for so many columns: their product stays about the same."""
+        """Returns the limits for a table of `columns` columns. The more columns, the smaller each column's summary."""
         return Sizes(1024 if columns <= 256 else 256, min(1024, max(64, 131_072 // max(columns, 1))))
 
 
 @dataclasses.dataclass
 class Moments:
-    """Count, mean, central moments and range of numbers.
+    """The count, mean, second and third central moment, and range of numbers.
 
-    Merged as in Pébay, "Formulas for robust, one-pass parallel computation of covariances and arbitrary-order
-    statistical moments", 2008, equations 2.1 and 2.2.
+    Two `Moments` are merged with equations 2.1 and 2.2 of Pébay, "Formulas for robust, one-pass parallel computation of
+    covariances and arbitrary-order statistical moments", 2008.
 
     Attributes:
       count: how many numbers there are.
-      total: their sum, in float64: exact of whole numbers.
-      second: the sum of their squared deviations from the mean.
-      third: the sum of the cubes of these deviations.
-      low, high: the least and the greatest number; infinite while there is none.
+      total: the sum of the numbers, in float64.
+      second: the sum of the squared deviations of the numbers from their mean.
+      third: the sum of the cubed deviations of the numbers from their mean.
+      low, high: the least and the greatest number. While `count` is 0, `low` is inf and `high` is -inf.
     """
 
     count: int = 0
@@ -61,7 +64,12 @@ class Moments:
     high: float = -math.inf
 
     def add(self, values: np.ndarray, counts: np.ndarray) -> None:
-        """Adds numbers, float64 `[n]`, each with how often it occurs, int64 `[n]`."""
+        """Adds numbers.
+
+        Args:
+          values: the numbers, float64 `[n]`.
+          counts: how often each number occurs, int64 `[n]`.
+        """
         if not len(values):
             return
         count, total = int(counts.sum()), float((values * counts).sum())  # a dot product would start BLAS's threads
@@ -71,7 +79,7 @@ class Moments:
         self.merge(Moments(count, total, float(squares.sum()), third, float(values.min()), float(values.max())))
 
     def merge(self, other: Moments) -> None:
-        """Adds the numbers of other moments."""
+        """Adds the numbers that another `Moments` describes, as if they had been added here one by one."""
         if not other.count:
             return
         before, added, count = self.count, other.count, self.count + other.count
@@ -88,17 +96,17 @@ class Moments:
 
     @property
     def mean(self) -> float:
-        """The mean; 0 without any number."""
+        """The mean of the numbers, or 0 if there are no numbers."""
         return self.total / self.count if self.count else 0.0
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the numbers as a population, as tf.Transform's z-score uses it; 0 without any."""
+        """The population standard deviation (divided by n, as in tf.Transform's z-score), or 0 without numbers."""
         return math.sqrt(max(self.second, 0.0) / self.count) if self.count else 0.0
 
     @property
     def skewness(self) -> float:
-        """The third standardised moment; 0 where all numbers are equal."""
+        """The skewness (third standardised moment) of the numbers, or 0 if all numbers are equal."""
         deviation = self.deviation
         scale = self.count * deviation**3 if deviation < 1e100 else math.inf
         return self.third / scale if scale > 0 else 0.0
@@ -111,15 +119,18 @@ RANK_DEVIATION = RANK_ERROR / 2.576  # the standard deviation of which that is t
 
 
 class Quantiles:
-    """A deterministic KLL sketch: float32 numbers, each of which stands for 2^level of them.
+    """A deterministic KLL sketch, which estimates the quantiles of many numbers from a small sample of them.
 
-    Karnin, Lang, Liberty: "Optimal quantile approximation in streams", 2016. Where a level is full, every second of its
-    numbers moves up one level. A hash of the numbers replaces the random coin that says which half, so that equal jobs
-    write equal bytes. Of sorted numbers, one of each 2^level goes to its level at once.
+    The sketch keeps numbers on levels. A number on level 3 stands for 2^3 = 8 of the numbers that were added. When a
+    level is full, the sketch sorts the level's numbers, moves every second number up one level, and drops the others.
+    The original algorithm (Karnin, Lang, Liberty: "Optimal quantile approximation in streams", 2016) tosses a coin to
+    choose between the odd and the even places. Here a hash of the numbers replaces the coin, so that two runs of the
+    same job write the same bytes.
 
     Attributes:
-      items: float32 `[held]`, level by level from 0 on; in any order within a level.
-      sizes: how many of them are on each level.
+      items: the numbers that the sketch keeps, float32 `[held]`: first those of level 0, then those of level 1, and so
+        on. Within a level they are in any order.
+      sizes: how many numbers each level keeps.
     """
 
     def __init__(self, items: np.ndarray | None = None, sizes: Sequence[int] = ()) -> None:
@@ -127,12 +138,19 @@ class Quantiles:
         self.sizes = tuple(sizes)
 
     def add(self, values: np.ndarray, counts: np.ndarray) -> None:
-        """Adds numbers, float32 `[n]`, rising, each with how often it occurs, int64 `[n]`."""
+        """Adds numbers.
+
+        Args:
+          values: the distinct numbers in rising order, float32 `[n]`.
+          counts: how often each number occurs, int64 `[n]`.
+        """
+        # The numbers with their repetitions are never built. The cumulative counts say which distinct number is at a
+        # place: with counts [3, 2], places 0 to 2 have the first number, and places 3 and 4 the second.
         places, sizes = places_held(int(counts.sum()))
         self.merge(Quantiles(values[np.searchsorted(np.cumsum(counts), places, "right")], sizes))
 
     def merge(self, other: Quantiles) -> None:
-        """Adds the numbers that the other sketch stands for."""
+        """Merges another sketch into this sketch, then moves numbers up until at most `HELD` numbers are left."""
         if not self.sizes:
             self.items, self.sizes = other.items, other.sizes
             return
@@ -146,6 +164,8 @@ class Quantiles:
             if level == top:
                 levels.append(empty)
             full = np.sort(levels[level])
+            # One number of each pair of neighbours moves up: the first if the coin is 0, the second if it is 1. Of an
+            # odd count, the greatest number has no neighbour and stays on its level.
             pairs_end = len(full) // 2 * 2
             coin = int(mix(full.view(np.uint32).sum(dtype=np.uint64, keepdims=True) + np.uint64(level))[0]) & 1
             levels[level + 1] = np.concatenate([levels[level + 1], full[coin:pairs_end:2]])
@@ -154,7 +174,7 @@ class Quantiles:
         self.items, self.sizes = np.concatenate(levels), tuple(map(len, levels))
 
     def levels(self) -> list[np.ndarray]:
-        """Returns the numbers of each level."""
+        """Returns one float32 array for each level, starting with level 0."""
         ends = itertools.accumulate(self.sizes)
         return [self.items[end - size : end] for end, size in zip(ends, self.sizes, strict=True)]
 
@@ -166,10 +186,17 @@ class Quantiles:
 
 @functools.lru_cache(maxsize=64)
 def places_held(count: int) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Returns the places of the sorted numbers that a sketch holds, level by level, and how many there are on each.
+    """Returns which of `count` sorted numbers a sketch keeps, and how many numbers it keeps on each level.
 
-    They are the middle ones of blocks of 2^level, the largest blocks first: the rank of none is off by more than half
-    of a block.
+    The sorted numbers are cut into blocks of 2^level numbers, beginning with the largest blocks; smaller blocks take
+    the remainder. The sketch keeps the middle number of each block. A rank is therefore wrong by at most half a block.
+
+    Args:
+      count: how many sorted numbers there are.
+
+    Returns:
+      The places of the kept numbers, from 0 to `count` - 1, in the order of levels from 0 on; and the number of places
+      on each level.
     """
     level = max(0, (count - 1) // KLL_K).bit_length()
     places, start = [], 0
@@ -181,15 +208,17 @@ def places_held(count: int) -> tuple[np.ndarray, tuple[int, ...]]:
 
 
 class DistinctSketch:
-    """The smallest hashes of the values, each with the count of its value: a KMV sketch.
+    """A KMV sketch ("k minimum values"), which estimates the number of distinct values.
 
-    Bar-Yossef et al., "Counting distinct elements in a data stream", 2002. The order of values and merges does not
-    matter. A value whose hash is held was held from its first occurrence on, so its count is exact.
+    The sketch keeps the `size` smallest hashes of all values, and how often each of these values occurred. The closer
+    together these hashes are, the more distinct values there are (Bar-Yossef et al., "Counting distinct elements in a
+    data stream", 2002). The result does not depend on the order in which values are added and sketches are merged. The
+    kept counts are exact: a hash that is among the smallest in the end was among the smallest at all times.
 
     Attributes:
-      size: how many hashes are held at most.
-      hashes: uint64, rising.
-      counts: int64.
+      size: the largest number of hashes that the sketch keeps.
+      hashes: the smallest hashes in rising order, uint64.
+      counts: how often the value with each hash occurred, int64.
     """
 
     def __init__(self, size: int, hashes: np.ndarray | None = None, counts: np.ndarray | None = None) -> None:
@@ -198,7 +227,12 @@ class DistinctSketch:
         self.counts = np.empty(0, np.int64) if counts is None else counts
 
     def add(self, hashes: np.ndarray, counts: np.ndarray) -> None:
-        """Adds values: their hashes, uint64 `[n]`, and how often each occurs, int64 `[n]`."""
+        """Adds values.
+
+        Args:
+          hashes: the hashes of the values, uint64 `[n]`.
+          counts: how often each value occurs, int64 `[n]`.
+        """
         if len(self.hashes) == self.size:
             small = hashes <= self.hashes[-1]
             hashes, counts = hashes[small], counts[small]
@@ -208,12 +242,12 @@ class DistinctSketch:
 
     @property
     def exact(self) -> bool:
-        """Whether the hashes of all values are held."""
+        """Whether the sketch has kept the hashes of all values, so that `count` is exact."""
         return len(self.hashes) < self.size
 
     @property
     def count(self) -> int:
-        """The number of distinct values, or an estimate of it."""
+        """The number of distinct values: exact if `exact` is True, otherwise an estimate."""
         return len(self.hashes) if self.exact else int((self.size - 1) * 2**64 / int(self.hashes[-1]))
 
 
@@ -221,15 +255,15 @@ class DistinctSketch:
 class FrequentValues:
     """The most frequent values with their counts.
 
-    Each count is too low by at most `error`, and so is that of a value that is not held (which counts as 0). `error` is
-    at most the number of values divided by `limit` + 1; it is 0, and all counts are exact, if no more than `limit`
-    values occurred. This is the summary of Misra and Gries, merged as in Agarwal et al., "Mergeable summaries", 2012.
+    This is the summary of Misra and Gries, merged as in Agarwal et al., "Mergeable summaries", 2012. It keeps at most
+    `limit` values. A count may be too low, by at most `error`; a value that was dropped occurred at most `error` times.
+    If at most `limit` distinct values occurred, `error` is 0 and all counts are exact.
 
     Attributes:
-      limit: how many values are held.
-      values: strings, or float32 numbers as NumPy has them; in any order.
-      counts: int64.
-      error: see above.
+      limit: the largest number of values that are kept.
+      values: the kept values in any order: strings as an Arrow array, or float32 numbers as a NumPy array.
+      counts: the count of each kept value, int64.
+      error: the most by which a count is too low. At most the number of all values divided by `limit` + 1.
     """
 
     limit: int
@@ -238,7 +272,7 @@ class FrequentValues:
     error: int = 0
 
     def add(self, values: DistinctValues, counts: np.ndarray) -> None:
-        """Adds distinct values, each of which occurred this often."""
+        """Adds distinct values and how often each value occurred, int64 `[n]`."""
         values, counts = self._cut(values, counts)  # first: a column of unique values costs next to nothing
         if len(values) and len(self.values):
             join = np.concatenate if isinstance(values, np.ndarray) else pa.concat_arrays
@@ -253,7 +287,7 @@ class FrequentValues:
         self.error += other.error
 
     def top(self, most: int) -> list[tuple[Any, int]]:
-        """Returns the most frequent values and their counts, by falling count and then in rising order."""
+        """Returns the `most` most frequent values with their counts. Equal counts are in rising order of the values."""
         places = np.arange(len(self.counts))
         if len(places) > most:
             places = np.flatnonzero(self.counts >= np.partition(self.counts, -most)[-most])
@@ -263,7 +297,8 @@ class FrequentValues:
         ]
 
     def _cut(self, values: DistinctValues, counts: np.ndarray) -> tuple[DistinctValues, np.ndarray]:
-        """Subtracts from all counts what leaves at most `limit` of them, the next largest one; adds it to `error`."""
+        """Subtracts the (`limit` + 1)-th largest count from all counts, and keeps the values with a count above 0."""
+        # Only counts above the subtracted count stay positive, and there are at most `limit` of them.
         if len(counts) <= self.limit:
             return values, counts
         surplus = int(np.partition(counts, -self.limit - 1)[-self.limit - 1])
@@ -273,7 +308,11 @@ class FrequentValues:
 
 
 def summed(values: DistinctValues, counts: np.ndarray) -> tuple[DistinctValues, np.ndarray]:
-    """Adds up the counts of equal values, and returns the distinct values, numbers rising, and these sums."""
+    """Adds up the counts of equal values.
+
+    Returns:
+      The distinct values (numbers are in rising order), and the sum of the counts of each value, int64.
+    """
     if isinstance(values, np.ndarray):  # sorted: Arrow's grouping takes ten times as long for some hundred values
         order = np.argsort(values)
         values = values[order]

@@ -1,7 +1,7 @@
-"""Finds values of a column that differ in spelling only, which a model would take for different ones.
+"""Finds values of a column that differ only in spelling. A model would treat them as different values.
 
-Spelling is letter case, white space (of any kind, such as the no-break space), the form of Unicode, zeros after the
-decimals of a number, and the word for a truth value where a column holds nothing else.
+Differences in spelling are: letter case, white space (also the no-break space), the form of Unicode, trailing zeros of
+a decimal number, and the word for true or false, in a column that holds only such words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"\+?(-?(?:0|[1-9][0-9]*))(?:\.([0-9]*?)0*)?")  # without l
 
 
 def alike(values: Sequence[str]) -> list[tuple[str, ...]]:
-    """Finds groups of values that differ in spelling only, in their order.
+    """Returns the groups of values that differ only in spelling. Groups and values keep the order of `values`.
 
     >>> alike(["Yes", "no", "yes\\xa0", "YES"])
     [('Yes', 'yes\\xa0', 'YES')]
@@ -48,7 +48,8 @@ def _plain(value: str) -> str:
 def described(counts: Mapping[bytes, int]) -> str | None:
     """Describes a column's values that differ in spelling only; returns None if there are none.
 
-    `counts`: how often each value occurs. Values that are no UTF-8 are left out.
+    Args:
+      counts: how often each value occurs. Values that are not valid UTF-8 are ignored.
     """
     by_text = {}
     for value, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
@@ -64,5 +65,5 @@ def described(counts: Mapping[bytes, int]) -> str | None:
 
 
 def _shown(value: str) -> str:
-    """A value in quotes, in which nothing is invisible."""
+    """Returns a value in quotes, with invisible characters escaped."""
     return repr(value) if unicodedata.is_normalized("NFC", value) else ascii(value)

@@ -15,10 +15,12 @@ TABLE = tuple(round(0.05 * i, 2) for i in range(1, 20))  # the thresholds that a
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """The rows of a split by score, highest first.
+    """The weights of the positive and negative rows at each score, for the curves of one class.
+
+    A row is positive if it belongs to the class, and negative otherwise.
 
     Attributes:
-      scores: probabilities, falling, float64 `[points]`.
+      scores: the distinct scores, from the highest to the lowest, float64 `[points]`.
       positives: the weight of the rows of the class with this score, float64 `[points]`.
       negatives: the weight of all other rows with this score, float64 `[points]`.
     """
@@ -29,7 +31,7 @@ class Ranking:
 
     @property
     def defined(self) -> bool:
-        """Whether there are curves: some rows are of the class, and others are not."""
+        """Whether the curves are defined: there are both positive and negative rows."""
         return bool(self.positives.sum() > 0 and self.negatives.sum() > 0)
 
     def roc(self) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +53,10 @@ class Ranking:
         return float(np.sum(np.diff(recall, prepend=0.0) * precision))
 
     def at(self, threshold: float) -> dict[str, float | None]:
-        """Returns the measures of a decision by `score >= threshold`; None for a quotient by 0."""
+        """Returns precision, recall and other measures of choosing rows with `score >= threshold`.
+
+        A measure that would divide by 0 is None.
+        """
         chosen = self.scores >= threshold
         true, false = float(self.positives[chosen].sum()), float(self.negatives[chosen].sum())
         positives, negatives = float(self.positives.sum()), float(self.negatives.sum())
@@ -72,7 +77,7 @@ class Ranking:
         return float(self.scores[np.argmax(2 * true / (self.positives.sum() + chosen))])
 
     def curves(self) -> dict[str, Any]:
-        """Returns both curves and areas, as JSON holds them, with about `POINTS` points."""
+        """Returns both curves, of about `POINTS` points each, and the areas under them, as values for JSON."""
         false, true = self.roc()
         precision, recall = self.precision_recall()
         roc, pr = _thinned(false, true), _thinned(recall, precision)

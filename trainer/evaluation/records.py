@@ -1,4 +1,4 @@
-"""The records of a split, read once more in the order of an evaluation."""
+"""Reads the records of a split again, in the order in which an evaluation has read them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ BATCH, IMAGE_BATCH = 4096, 64  # records that are read together
 def stored_batches(
     dataset: OpenDataset, split: str, spec: Mapping[str, Any], *, rows: int = -1
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the features of a split's records batch by batch, `[batch, ...]` by name.
+    """Yields the features of a split's records, batch by batch, as arrays `[batch, ...]` by feature name.
 
     Args:
       dataset: the dataset.
-      split: the split.
-      spec: which features, as `tf.io.parse_example` takes them.
-      rows: how many records are read; -1: all.
+      split: the name of the split.
+      spec: the features to parse, in the form of `tf.io.parse_example`'s `features`.
+      rows: the number of records to read; -1 reads all records.
     """
     batches = _shards(dataset, split).take(rows).batch(_batch_size(dataset))
     yield from batches.map(lambda batch: tf.io.parse_example(batch, spec)).prefetch(1).as_numpy_iterator()
 
 
 def read_records(dataset: OpenDataset, split: str, places: Collection[int]) -> dict[int, bytes]:
-    """Reads single records of a split by their places, which count from 0 over all its shards."""
+    """Reads single records of a split. A record's place counts from 0 over all shards of the split."""
     records: dict[int, bytes] = {}
     first = 0
     for batch in _shards(dataset, split).take(max(places, default=-1) + 1).batch(_batch_size(dataset)):
@@ -47,7 +47,16 @@ def _batch_size(dataset: OpenDataset) -> int:
 
 
 def shard_of(dataset: OpenDataset, split: str, place: int) -> tuple[str, int]:
-    """Returns the shard of a record, relative to the dataset directory, and the record's place in it, from 0 on."""
+    """Returns the path of a record's shard, relative to the dataset directory, and the record's place in that shard.
+
+    Args:
+      dataset: the dataset.
+      split: the name of the split.
+      place: the record's place in the split, counted from 0 over all shards.
+
+    Raises:
+      IndexError: the split has too few records.
+    """
     for shard in dataset.manifest.splits[split].shards:
         if place < shard.rows:
             return shard.path, place
@@ -56,6 +65,6 @@ def shard_of(dataset: OpenDataset, split: str, place: int) -> tuple[str, int]:
 
 
 def stored_values(serialized: bytes) -> dict[str, list[Any]]:
-    """Returns the values of a record, by feature."""
+    """Parses a serialized `tf.train.Example`, and returns the list of values of each feature."""
     features = tf.train.Example.FromString(serialized).features.feature
     return {name: list(getattr(x, x.WhichOneof("kind") or "int64_list").value) for name, x in features.items()}
