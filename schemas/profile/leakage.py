@@ -1,4 +1,4 @@
-"""Collects what leakage is found by: hashes of rows, keys and images, and a sample of the train split."""
+"""Collects the data for finding leakage: hashes of rows, keys and images, and a sample of the train split."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ _AT_ONCE = 1 << 16  # pairs of numbers that are hashed at once, so that the work
 
 
 def codes_of(values: Distinct) -> np.ndarray:
-    """Hashes each row's string to uint64 `[rows]`; ABSENT if it is missing."""
+    """Returns a hash of each row's string, uint64 `[rows]`, or ABSENT if the row's string is missing."""
     return np.where(values.absent, np.uint64(ABSENT), value_hashes(values.trimmed))[values.codes]
 
 
 def hash_rows(numbers: np.ndarray, codes: Sequence[np.ndarray]) -> np.ndarray:
-    """Hashes rows to uint64 `[rows]`: the sum of a hash of each two numbers, or each code, with their place, finalised.
+    """Returns a hash of each row's numbers and strings, uint64 `[rows]`.
 
-    They are mixed before they are added. A sum of products, as in `schemas.spec.split_hash`, takes less time, but
-    floats that are small integers have many zero bits at their end, and so would the sum.
+    Each pair of neighbouring numbers, and each code of a string, is mixed with its place in the row to a hash of its
+    own. The row's hash is the mixed sum of these hashes. A sum of products, as in `schemas.spec.split_hash`, would be
+    faster, but small whole numbers as floats end in many zero bits, and the sum of products would end in zeros too.
 
     Args:
-      numbers: float32 `[rows, width]`; one NaN is like another, and so are zeros.
-      codes: uint64 `[rows]` each.
+      numbers: the numbers of the rows, float32 `[rows, width]`. All NaNs have the same hash, and so have 0 and -0.
+      codes: for each column of strings, the hashes of the rows' strings, uint64 `[rows]`.
     """
+    # Two float32 numbers are hashed as one uint64 word. If `width` is odd, the last word has zeros in its second half.
     rows, width = numbers.shape
     pairs = -(-width // 2)
     salts = np.arange(1, pairs + len(codes) + 1, dtype=np.uint64) * GOLDEN
@@ -68,9 +70,10 @@ class WatchedRows:
 
     Attributes:
       features: the columns that a model reads.
-      label: the label's column.
-      key: the key's, if it may be in two splits.
-      numbers: what the numbers of a sample's row are called: columns of vectors by their place, MOST_NUMBERS at most.
+      label: the column of the label.
+      key: the column of the key, or None if a key cannot be in two splits.
+      numbers: the names of the numbers in a sample's row, at most MOST_NUMBERS. A column of vectors has a name for each
+        place of its vectors.
     """
 
     features: tuple[ProfiledColumn, ...]
@@ -80,12 +83,12 @@ class WatchedRows:
 
     @property
     def strings(self) -> tuple[str, ...]:
-        """What the strings of a sample's row are called."""
+        """The names of the strings in a sample's row."""
         return tuple(column.name for column in self.features if column.reads != "numbers")
 
     @property
     def sample_rows(self) -> int:
-        """How many rows a sample has at most."""
+        """The largest number of rows in a sample. The more columns, the fewer rows."""
         return min(_MOST_SAMPLED, max(_LEAST_SAMPLED, _VALUES // max(1, len(self.numbers) + len(self.strings))))
 
     def new_sample(self) -> RecordHashes:
@@ -99,7 +102,10 @@ class WatchedRows:
         return RecordHashes(fields, most=9 * self.sample_rows // 4)
 
     def sampled(self, sample: RecordHashes) -> tuple[SampledRows, list[str]] | None:
-        """Returns the rows of a sample and the names of the classes, none of numbers; None if there is no row."""
+        """Returns the rows of a sample and the names of the classes, or None if the sample has no rows.
+
+        If the label is a number, the list of names is empty.
+        """
         table = sample.table.sort_by(HASH)[: self.sample_rows].combine_chunks()
         if not table.num_rows:
             return None

@@ -1,4 +1,4 @@
-"""Collects statistics and traces of leakage from the same rows.
+"""Collects statistics, and the data for finding leakage, from the same rows.
 
 Rounding and sketches depend on how rows are grouped. So each unit of the input has a profile of its own, and profiles
 are merged in the order of the units: then equal inputs have equal profiles, however many processes collect them.
@@ -19,16 +19,16 @@ from schemas.storage import NewFile
 
 
 class Profiles:
-    """The statistics of rows, and their traces of leakage.
+    """The statistics of rows, and the data for finding leakage among the rows.
 
     Args:
-      columns: what is described; None: no statistics are collected.
-      watched: the columns that are searched for leakage; None: none is.
+      columns: the columns to collect statistics of; with None, no statistics are collected.
+      watched: the columns to search for leakage; with None, leakage is not searched for.
 
     Attributes:
-      rows: how many there are.
-      statistics: None if they are not collected.
-      leakage: None if leakage is not looked for.
+      rows: the number of rows.
+      statistics: the statistics, or None if `columns` is None.
+      leakage: the data for finding leakage, or None if `watched` is None.
     """
 
     def __init__(self, columns: Sequence[ProfiledColumn] | None, watched: WatchedRows | None) -> None:
@@ -37,7 +37,14 @@ class Profiles:
         self.leakage = None if watched is None else RowLeakage(watched)
 
     def add(self, batch: pa.RecordBatch, splits: np.ndarray, files: np.ndarray, offsets: np.ndarray) -> None:
-        """Adds accepted rows: their raw columns, and of each its split (int8), its input's key and its offset."""
+        """Adds accepted rows.
+
+        Args:
+          batch: the raw columns of the rows.
+          splits: the split of each row, int8 `[rows]`.
+          files: the key of each row's input, `[rows]`.
+          offsets: the offset of each row in its input, `[rows]`.
+        """
         self.rows += batch.num_rows
         raw = EncodedBatch(batch)
         if self.statistics is not None:
@@ -46,7 +53,7 @@ class Profiles:
             self.leakage.add(raw, splits, files, offsets)
 
     def merge(self, following: Profiles) -> None:
-        """Adds the rows of the unit that follows, of the same columns."""
+        """Adds the profiles of the unit of the input that follows. Both must have the same columns."""
         self.rows += following.rows
         if self.statistics is not None and following.statistics is not None:
             self.statistics.merge(following.statistics)
@@ -54,13 +61,21 @@ class Profiles:
             self.leakage.merge(following.leakage)
 
     def write(self, path: str) -> None:
-        """Writes a file, which appears when it is complete. Raises MillraceError if the disk refuses."""
+        """Writes the profiles to a file, which appears under `path` only when it is complete.
+
+        Raises:
+          MillraceError: the file cannot be written.
+        """
         with NewFile(path) as file:
             pickle.dump(self, file, pickle.HIGHEST_PROTOCOL)
 
     @staticmethod
     def read(path: str) -> Profiles:
-        """Reads what `write` wrote, in the process that has started the writer. Raises FileNotFoundError."""
+        """Reads the profiles that a child of this process has written with `write`.
+
+        Raises:
+          FileNotFoundError: there is no such file.
+        """
         with open(path, "rb") as file:
             profiles: Profiles = pickle.load(file)  # noqa: S301 - of a child of this process
             return profiles

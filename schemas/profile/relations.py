@@ -1,4 +1,7 @@
-"""Describes the label by the values of each feature, in leakage's sample of the train split, as a report draws it."""
+"""Describes how the label depends on the values of each feature, for the charts of a report.
+
+The rows are the sample of the train split that is also searched for leakage.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,17 @@ def relations(
     first: Sequence[str],
     classes: Sequence[str],
 ) -> dict[str, Any]:
-    """Describes the label by the values of features; docs/leakage.md describes the keys.
+    """Describes how the label depends on the values of each feature. docs/leakage.md describes the keys of the result.
 
     Args:
-      sampled: the rows.
+      sampled: the sample's rows.
       numbers: the names of the features of numbers.
       strings: the names of the features of strings.
-      label: its name.
-      first: features that are described before others.
-      classes: the names of the classes; none: the label is a number.
+      label: the name of the label.
+      first: the features to prefer if there are more than FEATURES features.
+      classes: the names of the label's classes; empty if the label is a number.
     """
+    # Reads every `step`-th row, so that rows times columns is about CELLS at most. `-(-a // b)` rounds a / b up.
     step = -(-len(sampled.labels) * (len(numbers) + len(strings)) // CELLS) or 1  # rows are in random order
     labels, shown = sampled.labels[::step], []
     targets = labels[:, None].astype(float)
@@ -60,7 +64,7 @@ def relations(
 
 
 def _by_number(values: np.ndarray, targets: np.ndarray) -> list[dict[str, Any]]:
-    """The bins of a feature in their order, that of missing values last."""
+    """Describes the bins of a feature of numbers, in rising order. The bin of missing values comes last."""
     codes, ranked = _binned(values), []
     for code, part in _parts(codes, targets):
         low, high = (float(end) for end in (values[codes == code].min(), values[codes == code].max()))
@@ -72,7 +76,7 @@ def _by_number(values: np.ndarray, targets: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _parts(codes: np.ndarray, targets: np.ndarray) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Of each code, its share of the rows, and the mean of each target."""
+    """Yields each code with its share of the rows and the mean of each target over the code's rows."""
     counts = np.bincount(codes)
     sums = np.stack([np.bincount(codes, target) for target in targets.T], axis=1)
     for code in np.flatnonzero(counts).tolist():
@@ -81,7 +85,7 @@ def _parts(codes: np.ndarray, targets: np.ndarray) -> Iterator[tuple[int, dict[s
 
 
 def _binned(values: np.ndarray) -> np.ndarray:
-    """The bin of each number. A number that most rows have is a bin of its own: else others would share it."""
+    """Returns the bin of each number. A number so frequent that it leaves too few bins gets a bin of its own."""
     codes = bins(values, BINS)
     distinct, counts = np.unique(values[~np.isnan(values)], return_counts=True)
     if codes.max() + 1 < BINS / 2 and len(distinct) > codes.max() + 1:
@@ -96,7 +100,14 @@ def _rounded(values: np.ndarray) -> list[float]:
 
 
 def named(relations: Mapping[str, Any], values: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Returns the same with strings in place of their hashes, as far as they are among `values`, by feature."""
+    """Returns the relations with strings in place of the strings' hashes.
+
+    A hash of a string that `values` lacks is left out.
+
+    Args:
+      relations: the result of the function `relations`.
+      values: the known strings of each feature, by the feature's name.
+    """
     features = []
     for feature in relations["features"]:
         if "values" in feature:
