@@ -1,7 +1,7 @@
-"""Hashes records to 64 bits, with their places, to find those that occur twice. The hashes merge, and are never stored.
+"""Collects 64-bit hashes of records, with the records' places, to find records that occur twice.
 
-Of too many records, those stay whose hash begins with zero bits. So equal records stay or go together, whatever the
-order of the records, and however they were distributed over workers.
+If there are too many records, only hashes that begin with some zero bits are kept. Equal records have equal hashes, so
+either all copies of a record are kept or all are dropped, in whatever order and by whichever worker they were added.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ _LONGEST = 1 << 16  # later bytes of a value begin again with the first multipli
 
 
 def place_hash(file: int | np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Hashes each record's place, its input's key and its int64 offset, to a uint64."""
+    """Returns a hash of each record's place, uint64 `[n]`.
+
+    Args:
+      file: the key of the input file: one key for all records, or one for each record, `[n]`.
+      offsets: the offset of each record in its input file, int64 `[n]`.
+    """
     with np.errstate(over="ignore"):
         return mix(offsets.astype(np.uint64) * GOLDEN + np.asarray(file + 1, np.uint64) * _FACTOR)
 
@@ -28,7 +33,11 @@ _FACTORS = splitmix64(1 << 40, _LONGEST) | np.uint64(1)
 
 
 def value_hashes(values: pa.BinaryArray) -> np.ndarray:
-    """Hashes values to uint64 `[n]`, multilinear in their bytes and with their length."""
+    """Returns a hash of each value, uint64 `[n]`.
+
+    Each byte is multiplied by a factor that depends on the byte's place in its value. The products of a value are
+    added, and the sum is mixed with the value's length.
+    """
     count = len(values)
     if not count:
         return np.empty(0, np.uint64)
@@ -39,6 +48,7 @@ def value_hashes(values: pa.BinaryArray) -> np.ndarray:
     filled = np.flatnonzero(lengths)
     if len(filled) and data is not None:
         codes = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
+        # The bytes of all values lie one after the other. `places` is the place of each byte within its own value.
         places = np.arange(len(codes)) - np.repeat(offsets[:-1] - offsets[0], lengths)
         codes += np.uint64(1)
         codes *= _FACTORS[places % _LONGEST]
@@ -72,12 +82,17 @@ IMAGES = pa.schema(
 
 
 class RecordHashes:
-    """The hashes of some records.
+    """The hashes of records, or a sample of these hashes if there are too many.
+
+    Args:
+      schema: the columns of `table`, such as ROWS or IMAGES.
+      budget: the largest size of `table`, in bytes.
+      most: the largest number of rows of `table`; with None, only `budget` limits the table.
 
     Attributes:
-      records: how many there are, with those whose hashes were dropped.
-      zeros: with how many zero bits the hashes of those begin that are kept: one in 2^zeros is.
-      table: the hashes that are kept.
+      records: the number of records that were added, including records whose hashes were dropped.
+      zeros: only hashes that begin with this number of zero bits are kept, about one hash in 2^zeros.
+      table: the hashes that are kept, with the other columns of `schema`.
     """
 
     def __init__(self, schema: pa.Schema, *, budget: int = BUDGET, most: int | None = None) -> None:
@@ -90,13 +105,13 @@ class RecordHashes:
         self._bytes = 0
 
     def add(self, columns: dict[str, Any]) -> None:
-        """Adds records: a column for each field of the schema."""
+        """Adds records, given as one column for each field of the schema."""
         table = pa.table(columns, schema=self.schema)
         self.records += table.num_rows
         self._join(table)
 
     def merge(self, other: RecordHashes) -> None:
-        """Adds what the other one holds."""
+        """Adds the hashes of another `RecordHashes` with the same schema."""
         self.records += other.records
         if other.zeros > self.zeros:
             self._drop(other.zeros)
@@ -129,7 +144,7 @@ def _begins(hashes: np.ndarray, zeros: int) -> np.ndarray:
 
 
 def _beginning(table: pa.Table, zeros: int) -> pa.Table:
-    """The rows whose hashes begin with this many zero bits."""
+    """Returns the rows of a table with a hash that begins with `zeros` zero bits."""
     if not zeros or not table.num_rows:
         return table
     stays = _begins(np.asarray(table.column(HASH)), zeros)
@@ -137,7 +152,7 @@ def _beginning(table: pa.Table, zeros: int) -> pa.Table:
 
 
 def _size(table: pa.Table) -> int:
-    """The bytes of the values alone, which do not depend on how they are cut into chunks."""
+    """Returns the size of a table's values in bytes. The size does not depend on the table's chunks."""
     total = 0
     for column in table.columns:
         if pa.types.is_binary(column.type):

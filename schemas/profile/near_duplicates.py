@@ -24,7 +24,7 @@ class DifferenceHash:
 
     Attributes:
       across: 64 bits: whether the mean brightness of a cell is less than that of the cell on its right.
-      down: 64 bits: the same with the cell below.
+      down: 64 bits: whether the mean brightness of a cell is less than that of the cell below.
       clear: whether most of these differences are more than noise. Plain images are not compared by their looks.
     """
 
@@ -37,7 +37,7 @@ NO_HASH = DifferenceHash(0, 0, False)  # of an image whose pixels are not there
 
 
 def difference_hash(pixels: np.ndarray) -> DifferenceHash:
-    """Computes the look of uint8 `[height, width, 3]`."""
+    """Computes the difference hash of an image, uint8 `[height, width, 3]`; NO_HASH if the image is too small."""
     pixels = pixels[:: max(1, len(pixels) // _ROWS)]
     height, width = pixels.shape[:2]
     if min(height, width) < SIDE:
