@@ -39,7 +39,7 @@ class Phase(enum.StrEnum):
 
     def __new__(cls, value: str, meaning: str) -> Self:
         phase = str.__new__(cls, value)
-        phase._value_ = value  # private, but enum's documentation does the same
+        phase._value_ = value  # private: the documentation of enum sets it, too
         phase.meaning = meaning
         return phase
 

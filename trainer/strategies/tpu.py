@@ -31,9 +31,7 @@ def is_tpu(config: Any) -> bool:
 
 def cores() -> int:
     """Returns the number of cores that will run the step that is being built; 1 outside of a TPU's step."""
-    tpu_function: Any = importlib.import_module(
-        "tensorflow.python.tpu.tpu_function"
-    )  # private: there is no public function
+    tpu_function: Any = importlib.import_module("tensorflow.python.tpu.tpu_function")  # private: there is no public one
     return tpu_function.get_tpu_context().number_of_shards or 1
 
 
@@ -64,9 +62,7 @@ def tpu_run_config(options: TrainingPlan, model_dir: str, **settings: Any) -> An
     Raises:
       UsageError: this TensorFlow is built without support for TPUs.
     """
-    kernels: Any = importlib.import_module(
-        "tensorflow.python.framework.kernels"
-    )  # private: tf.sysconfig has this only for GPUs
+    kernels: Any = importlib.import_module("tensorflow.python.framework.kernels")  # private: tf.sysconfig asks for GPUs
     if options.tpu != CPU and not kernels.get_registered_kernels_for_op("TPUExecute").kernel:
         raise UsageError(
             f"--tpu {options.tpu}: TensorFlow {importlib.metadata.version('tensorflow')} is built without TPUs, "
